@@ -1,0 +1,92 @@
+"""The `headrace` command: a table of subcommands, each loaded when it is used.
+
+A user's mistake never shows a traceback: every `HeadraceError` is printed as one message and becomes its exit code
+(0 done, 1 failed, 2 wrong use, 75 try again). A command whose extra is not installed says which one to install.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+from headrace.native import __version__
+from headrace.proto.errors import HeadraceError
+
+# name -> (module below headrace.client.cli, attribute, help)
+COMMANDS: dict[str, tuple[str, str, str]] = {}
+
+_EXTRA_OF_MODULE = {
+    "torch": "torch",
+    "pyarrow": "server",
+    "sqlalchemy": "server",
+    "prometheus_client": "server",
+    "zstandard": "server",
+    "grpc_health": "server",
+    "scipy": "mixer",
+    "django": "demo",
+    "babel": "demo",
+    "psycopg": "postgres",
+}
+
+
+class MissingExtraError(HeadraceError):
+    """A command needs packages that the base install leaves out."""
+
+    exit_code = 2
+
+
+def missing_extra(error: ModuleNotFoundError) -> HeadraceError | None:
+    """What to install when an import failed, or None when the module is no extra of ours."""
+    extra = _EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
+    if extra is None:
+        return None
+    return MissingExtraError(
+        f"this command needs the package `{error.name}`, which the base install leaves out; "
+        f"install it with: pip install 'headrace[{extra}]'"
+    )
+
+
+class LazyGroup(click.Group):
+    """A click group that imports a subcommand's module when it is called, so that `headrace --help` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(f"headrace.client.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if COMMANDS:
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="headrace")
+def main() -> None:
+    """Headrace: a streaming data server for LLM pretraining."""
+
+
+def run() -> None:
+    """Entry point of the `headrace` command."""
+    try:
+        main.main(standalone_mode=True)
+    except HeadraceError as error:
+        fail(error)
+    except ModuleNotFoundError as error:
+        known = missing_extra(error)
+        if known is None:
+            raise
+        fail(known)
+
+
+def fail(error: HeadraceError) -> None:
+    """Print the message and leave with the error's exit code."""
+    click.echo(f"error: {error}", err=True)
+    sys.exit(error.exit_code)

@@ -1,0 +1,269 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RunInfo(_message.Message):
+    __slots__ = ("run_id", "name", "spec_digest", "spec_json", "seal", "confirmed", "lead", "end_step", "lease_job", "lease_attempt", "lease_holder", "domains", "weights", "segment", "log_head")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    LEAD_FIELD_NUMBER: _ClassVar[int]
+    END_STEP_FIELD_NUMBER: _ClassVar[int]
+    LEASE_JOB_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_HOLDER_FIELD_NUMBER: _ClassVar[int]
+    DOMAINS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    name: str
+    spec_digest: bytes
+    spec_json: str
+    seal: int
+    confirmed: int
+    lead: int
+    end_step: int
+    lease_job: str
+    lease_attempt: int
+    lease_holder: str
+    domains: _containers.RepeatedScalarFieldContainer[str]
+    weights: _containers.RepeatedScalarFieldContainer[float]
+    segment: int
+    log_head: bytes
+    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., spec_json: _Optional[str] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., lease_job: _Optional[str] = ..., lease_attempt: _Optional[int] = ..., lease_holder: _Optional[str] = ..., domains: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[float]] = ..., segment: _Optional[int] = ..., log_head: _Optional[bytes] = ...) -> None: ...
+
+class CreateRunRequest(_message.Message):
+    __slots__ = ("spec_toml", "base_dir", "author")
+    SPEC_TOML_FIELD_NUMBER: _ClassVar[int]
+    BASE_DIR_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    spec_toml: str
+    base_dir: str
+    author: str
+    def __init__(self, spec_toml: _Optional[str] = ..., base_dir: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+
+class CreateRunResponse(_message.Message):
+    __slots__ = ("run", "created")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    run: RunInfo
+    created: bool
+    def __init__(self, run: _Optional[_Union[RunInfo, _Mapping]] = ..., created: bool = ...) -> None: ...
+
+class ListRunsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRunsResponse(_message.Message):
+    __slots__ = ("runs",)
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    runs: _containers.RepeatedCompositeFieldContainer[RunInfo]
+    def __init__(self, runs: _Optional[_Iterable[_Union[RunInfo, _Mapping]]] = ...) -> None: ...
+
+class GetRunRequest(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    def __init__(self, run: _Optional[str] = ...) -> None: ...
+
+class GetRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: RunInfo
+    def __init__(self, run: _Optional[_Union[RunInfo, _Mapping]] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("sequence", "weights", "cancel", "from_step", "until_step", "author", "reason", "time_us", "previous_hash", "hash", "cancelled")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_STEP_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_HASH_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    weights: Weights
+    cancel: Cancel
+    from_step: int
+    until_step: int
+    author: str
+    reason: str
+    time_us: int
+    previous_hash: bytes
+    hash: bytes
+    cancelled: bool
+    def __init__(self, sequence: _Optional[int] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., from_step: _Optional[int] = ..., until_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., time_us: _Optional[int] = ..., previous_hash: _Optional[bytes] = ..., hash: _Optional[bytes] = ..., cancelled: bool = ...) -> None: ...
+
+class Weights(_message.Message):
+    __slots__ = ("weights", "loss_weights")
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class LossWeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    weights: _containers.ScalarMap[str, float]
+    loss_weights: _containers.ScalarMap[str, float]
+    def __init__(self, weights: _Optional[_Mapping[str, float]] = ..., loss_weights: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("sequence",)
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+
+class SetWeightsRequest(_message.Message):
+    __slots__ = ("run", "weights", "from_step", "until_step", "loss_weights", "author", "reason", "expected_head", "idempotency_key", "dry_run")
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class LossWeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_STEP_FIELD_NUMBER: _ClassVar[int]
+    LOSS_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_HEAD_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    weights: _containers.ScalarMap[str, float]
+    from_step: int
+    until_step: int
+    loss_weights: _containers.ScalarMap[str, float]
+    author: str
+    reason: str
+    expected_head: bytes
+    idempotency_key: str
+    dry_run: bool
+    def __init__(self, run: _Optional[str] = ..., weights: _Optional[_Mapping[str, float]] = ..., from_step: _Optional[int] = ..., until_step: _Optional[int] = ..., loss_weights: _Optional[_Mapping[str, float]] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., expected_head: _Optional[bytes] = ..., idempotency_key: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
+class CancelEventRequest(_message.Message):
+    __slots__ = ("run", "sequence", "author", "reason", "expected_head", "idempotency_key", "dry_run")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_HEAD_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    sequence: int
+    author: str
+    reason: str
+    expected_head: bytes
+    idempotency_key: str
+    dry_run: bool
+    def __init__(self, run: _Optional[str] = ..., sequence: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., expected_head: _Optional[bytes] = ..., idempotency_key: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
+class EventResponse(_message.Message):
+    __slots__ = ("event", "seal", "confirmed", "notes")
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    event: Event
+    seal: int
+    confirmed: int
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, event: _Optional[_Union[Event, _Mapping]] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListEventsRequest(_message.Message):
+    __slots__ = ("run", "after_sequence")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    after_sequence: int
+    def __init__(self, run: _Optional[str] = ..., after_sequence: _Optional[int] = ...) -> None: ...
+
+class ListEventsResponse(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("run", "step")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    step: int
+    def __init__(self, run: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("step", "segment", "phase", "slots", "step_digest", "sealed")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    STEP_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    segment: int
+    phase: str
+    slots: _containers.RepeatedCompositeFieldContainer[Slot]
+    step_digest: bytes
+    sealed: bool
+    def __init__(self, step: _Optional[int] = ..., segment: _Optional[int] = ..., phase: _Optional[str] = ..., slots: _Optional[_Iterable[_Union[Slot, _Mapping]]] = ..., step_digest: _Optional[bytes] = ..., sealed: bool = ...) -> None: ...
+
+class Slot(_message.Message):
+    __slots__ = ("slot", "domain", "index", "window", "sources", "row_digest")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    PASS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    ROW_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    domain: str
+    index: int
+    window: int
+    sources: _containers.RepeatedCompositeFieldContainer[Source]
+    row_digest: bytes
+    def __init__(self, slot: _Optional[int] = ..., domain: _Optional[str] = ..., index: _Optional[int] = ..., window: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., row_digest: _Optional[bytes] = ..., **kwargs) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ("file", "row", "begin", "end")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    row: int
+    begin: int
+    end: int
+    def __init__(self, file: _Optional[str] = ..., row: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
