@@ -1,2 +1,2 @@
 __all__: list[str]
-__version__: str
+version: str

@@ -4,6 +4,6 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add("version", env!("CARGO_PKG_VERSION"))?;
     Ok(())
 }
