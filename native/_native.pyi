@@ -1,2 +1,5 @@
-__all__: list[str]
+__all__ = [
+    "version",
+]
+
 version: str
