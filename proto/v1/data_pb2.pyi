@@ -166,7 +166,7 @@ class End(_message.Message):
     def __init__(self, end_step: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("step", "segment", "first_slot", "rows", "seq_len", "token_ids", "domains", "edge_ends", "edges", "loss_weights", "row_digests", "plan_hash", "real_ids", "domain_names")
+    __slots__ = ("step", "segment", "first_slot", "rows", "seq_len", "token_ids", "domains", "edge_ends", "edges", "loss_weights", "row_digests", "plan_hash", "real_ids", "domain_names", "next_plan_hash")
     STEP_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -181,6 +181,7 @@ class Batch(_message.Message):
     PLAN_HASH_FIELD_NUMBER: _ClassVar[int]
     REAL_IDS_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_NAMES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PLAN_HASH_FIELD_NUMBER: _ClassVar[int]
     step: int
     segment: int
     first_slot: int
@@ -195,7 +196,8 @@ class Batch(_message.Message):
     plan_hash: bytes
     real_ids: bytes
     domain_names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, step: _Optional[int] = ..., segment: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., seq_len: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., domains: _Optional[bytes] = ..., edge_ends: _Optional[bytes] = ..., edges: _Optional[bytes] = ..., loss_weights: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., real_ids: _Optional[bytes] = ..., domain_names: _Optional[_Iterable[str]] = ...) -> None: ...
+    next_plan_hash: bytes
+    def __init__(self, step: _Optional[int] = ..., segment: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., seq_len: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., domains: _Optional[bytes] = ..., edge_ends: _Optional[bytes] = ..., edges: _Optional[bytes] = ..., loss_weights: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., real_ids: _Optional[bytes] = ..., domain_names: _Optional[_Iterable[str]] = ..., next_plan_hash: _Optional[bytes] = ...) -> None: ...
 
 class ConfirmRequest(_message.Message):
     __slots__ = ("run_id", "lease", "confirmation")
