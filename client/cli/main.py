@@ -14,7 +14,9 @@ from headrace.native import __version__
 from headrace.proto.errors import HeadraceError
 
 # name -> (module below headrace.client.cli, attribute, help)
-COMMANDS: dict[str, tuple[str, str, str]] = {}
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "mixer": ("mixer", "mixer", "Find mixture weights, and push them."),
+}
 
 _EXTRA_OF_MODULE = {
     "torch": "torch",

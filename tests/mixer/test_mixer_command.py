@@ -1,0 +1,101 @@
+"""`headrace mixer compute` as a user calls it: tables, files, and mistakes without tracebacks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from headrace.mixer.embeddings import Embeddings, load_embeddings, merge
+from headrace.mixer.result import load
+from headrace.proto.errors import ConfigError, UsageError
+
+COUNTS = "web = 3000\ncode = 200\nmath = 25\nbooks = 100\nmulti = 500\n"
+
+
+def headrace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    code = "from headrace.client.cli.main import run; run()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "mixer", "compute", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Path:
+    path = tmp_path / "counts.toml"
+    path.write_text(COUNTS)
+    return path
+
+
+def test_natural_with_caps_writes_a_result(counts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "mix.json"
+    arguments = ("temperature", "--t", "3.3", "--counts", counts, "--budget", "1500", "--max-epochs", "4", "--out", out)
+    dry = headrace(*arguments, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "would write" in dry.stdout
+    assert not out.exists()
+    done = headrace(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "cap 0.066667" in done.stdout
+    mixture = load(out)
+    assert mixture.weights["math"] == pytest.approx(4 * 25 / 1500)
+    assert mixture.raw["math"] > 0.08
+    table = tomllib.loads(headrace(*arguments, "--toml").stdout)
+    assert table["weights"] == mixture.weights
+    assert json.loads(headrace(*arguments, "--json").stdout)["method"] == "temperature"
+
+
+def test_krls_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "e.npz"
+    Embeddings(vectors={"a": np.array([1.0, 0]), "b": np.array([1.0, 0]), "c": np.array([0, 1.0])}).save(path)
+    done = headrace("krls", "--embeddings", path, "--convention", "paper", "--lam", "0.5", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["weights"] == pytest.approx({"a": 0.422319, "b": 0.422319, "c": 0.155362}, abs=5e-7)
+    assert found["convention"] == "paper"
+    assert found["diagnostics"]["relative_lam"] == pytest.approx(0.5)
+    assert found["inputs"]["embeddings"] == load_embeddings(path).digest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("natural",), "needs token counts"),
+        (("natural", "--tokens", "a"), "is not NAME=NUMBER"),
+        (("natural", "--tokens", "a=1", "--tokens", "a=2"), "names a domain twice"),
+        (("natural", "--tokens", "a=x"), "is no number of tokens"),
+        (("unimax", "--tokens", "a=1K"), "needs --budget"),
+        (("manual", "--weight", "a=1", "--weight", "b=nan"), "`b`"),
+        (("manual", "--weight", "a=.5", "--weight", "b=.5", "--cap", "a=.3", "--cap", "b=.3"), "shortfall of 0.4"),
+        (("krls", "--embeddings", "missing.npz"), "missing.npz"),
+    ],
+)
+def test_mistakes_are_explained(arguments: tuple[str, ...], message: str) -> None:
+    done = headrace(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_embeddings_of_different_proxies_do_not_mix(tmp_path: Path) -> None:
+    one = Embeddings(vectors={"a": np.ones(2)}, meta={"proxy": "x"})
+    two = Embeddings(vectors={"b": np.ones(2)}, meta={"proxy": "y"})
+    with pytest.raises(UsageError, match="different proxies"):
+        merge(one, two)
+    with pytest.raises(UsageError, match="`a` is in both"):
+        merge(one, one)
+    both = merge(one, Embeddings(vectors={"b": np.zeros(2)}, meta={"proxy": "x"}, windows={"b": 3}))
+    both.save(tmp_path / "both.npz")
+    again = load_embeddings(tmp_path / "both.npz")
+    assert again.digest == both.digest
+    assert again.windows == {"b": 3}
+    (tmp_path / "bad.npz").write_bytes(b"PK not a zip")
+    with pytest.raises(ConfigError, match=r"bad\.npz"):
+        load_embeddings(tmp_path / "bad.npz")
