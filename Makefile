@@ -17,15 +17,15 @@ setup: $(STAMP)  ## make .venv with everything pinned; does nothing when nothing
 $(STAMP): pyproject.toml constraints.txt $(RUST)
 	@command -v cargo >/dev/null || { echo "error: \`cargo\` is missing, the Rust core cannot be built; install it with: curl https://sh.rustup.rs -sSf | sh" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "error: a C linker (\`cc\`) is missing; install it with: apt-get install gcc (or your system's gcc package)" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed, \`$(PYTHON)\` is older; set PYTHON=python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "error: \`$(PYTHON) -m venv\` failed; install it with: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "error: Python 3.11 or newer is needed, and \`$(PYTHON)\` is missing or older; install it with: apt-get install python3 python3-venv (or name another: make PYTHON=python3.12)" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) >/dev/null || { rm -rf $(VENV); echo "error: \`$(PYTHON) -m venv\` failed; install it with: apt-get install python3-venv" >&2; exit 1; }
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@echo "setup: installing the pinned packages into $(VENV) (torch and its CUDA libraries are 5 GB, downloaded once and hard-linked from uv's cache afterwards)"
 	@mkdir -p build/src/headrace
 	@for d in $(LINKS); do ln -sfn ../../../$$d build/src/headrace/$$d; done
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --constraint constraints.txt setuptools setuptools-rust
 	@echo "setup: building the Rust core"
-	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[dev]'
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --no-build-isolation --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 demo: setup  ## the whole path on real text: tokenizer, corpus, server, trainers, a swap, a crash, a resume

@@ -27,8 +27,8 @@ class Block(nn.Module):
         q, k, v = self.qkv(self.norm_1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
-        hidden: torch.Tensor = F.gelu(self.up(self.norm_2(x)))
-        return x + self.down(hidden)
+        fed: torch.Tensor = self.down(F.gelu(self.up(self.norm_2(x))))
+        return x + fed
 
 
 class Transformer(nn.Module):
