@@ -52,7 +52,7 @@ class Embeddings:
 def load_embeddings(path: Path) -> Embeddings:
     """Read the file. Raises ConfigError when it is no .npz of embeddings; a plain .npz of vectors is accepted."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         noted = json.loads(arrays.pop(_META).tobytes()) if _META in arrays else {}
     except (OSError, ValueError, zipfile.BadZipFile) as error:

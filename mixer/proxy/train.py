@@ -1,0 +1,137 @@
+"""The training loop of the proxy, over any iterator of batches, with its objective as a part that methods replace.
+
+What holds: a trainer is a function of (config, seed, batches); continued from a checkpoint it takes the same steps
+as one that never stopped, on the same machine and number of threads (float sums depend on both). Each step reports
+sums and counts by domain. What was given up: data-parallel training of the proxy; it is small.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from headrace.mixer.proxy.batch import Rows
+from headrace.mixer.proxy.config import ModelConfig, TrainConfig
+from headrace.mixer.proxy.losses import DomainLoss, by_name, domain_sums, token_losses
+from headrace.mixer.proxy.model import Proxy
+from headrace.proto.errors import HeadraceError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepReport:
+    """One step taken: mean loss (nats a token) and sums by domain."""
+
+    step: int
+    loss: float
+    losses: Mapping[str, DomainLoss]
+
+
+class Objective(Protocol):
+    """What a step minimises. `prepare` sees the whole batch first (and may update weights from it)."""
+
+    def prepare(self, model: Proxy, rows: Rows) -> torch.Tensor:
+        """(R,) weight of each row's summed token losses in this step's objective."""
+
+
+class MeanLoss:
+    """The mean over all labelled tokens of the batch: ordinary pretraining."""
+
+    def prepare(self, model: Proxy, rows: Rows) -> torch.Tensor:
+        """1 / tokens of the batch, for every row."""
+        return (1.0 / rows.mask.sum().clamp(min=1)).expand(len(rows))
+
+
+class Trainer:
+    """Model, optimizer and the number of steps taken."""
+
+    def __init__(self, model: ModelConfig, config: TrainConfig, objective: Objective | None = None) -> None:
+        self.config = config
+        self.objective: Objective = objective or MeanLoss()
+        self.model = Proxy(model, seed=config.seed).to(config.device)
+        matrices = [p for p in self.model.parameters() if p.ndim > 1]
+        others = [p for p in self.model.parameters() if p.ndim <= 1]
+        groups = [
+            {"params": matrices, "weight_decay": config.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.95), fused=True)
+        self.step = 0
+
+    def rate(self) -> float:
+        """Learning rate of the next step."""
+        if self.step < self.config.warmup:
+            return self.config.lr * (self.step + 1) / self.config.warmup
+        part = (self.step - self.config.warmup) / max(1, self.config.steps - self.config.warmup)
+        return self.config.lr * (0.55 + 0.45 * math.cos(math.pi * min(part, 1.0)))
+
+    def take(self, rows: Rows) -> StepReport:
+        """One optimizer step. Raises HeadraceError when the loss is no longer finite."""
+        weights = self.objective.prepare(self.model, rows)
+        sums = self._backward(rows, weights)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        if not torch.isfinite(norm):
+            raise HeadraceError(
+                f"proxy: the loss of step {self.step} is not finite; lower the learning rate ({self.config.lr}) or "
+                "look at that step's data with `headrace run explain`"
+            )
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        total = sums.sum(dim=0).tolist()
+        return StepReport(step=self.step - 1, loss=total[1] / max(total[0], 1.0), losses=by_name(rows.names, sums))
+
+    def _backward(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+        """Gradients of sum_r weight_r * (row's summed losses), micro-batch by micro-batch; the domain sums."""
+        size = self.config.micro_rows or len(rows)
+        sums = torch.zeros((len(rows.names), 2), dtype=torch.float64, device=rows.ids.device)
+        for begin in range(0, len(rows), size):
+            part = rows.select(begin, begin + size)
+            with autocast(self.config.device):
+                logits = self.model(part.ids, part.positions)
+            losses = token_losses(logits, part)
+            (losses.sum(dim=1) * weights[begin : begin + size]).sum().backward()  # type: ignore[no-untyped-call]
+            sums += domain_sums(part, losses.detach())
+        return sums
+
+
+def autocast(device: str) -> torch.autocast:
+    """bfloat16 arithmetic on accelerators, float32 on the CPU."""
+    return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=torch.device(device).type != "cpu")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainReport:
+    """A training that ended: first and last reports, and its price."""
+
+    first: StepReport
+    last: StepReport
+    steps: int
+    tokens: int
+    seconds: float
+    flops: float
+
+
+def train(
+    trainer: Trainer, batches: Iterable[Rows], on_step: Callable[[StepReport], None] | None = None
+) -> TrainReport:
+    """Take a step for each batch. Raises HeadraceError when there is none."""
+    began, first, last, tokens, steps = time.monotonic(), None, None, 0, 0
+    for rows in batches:
+        last = trainer.take(rows)
+        first = first or last
+        tokens += rows.ids.numel()
+        steps += 1
+        if on_step:
+            on_step(last)
+    if first is None or last is None:
+        raise HeadraceError("proxy: there was no batch to train on; the run has no step left")
+    flops = float(tokens) * trainer.model.config.flops_per_token
+    return TrainReport(
+        first=first, last=last, steps=steps, tokens=tokens, seconds=time.monotonic() - began, flops=flops
+    )

@@ -1,0 +1,158 @@
+"""The proxy on packed rows: learns, repeats by seed, resumes, reports exact sums, embeds without padding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # small tensors: a second thread costs more than it gives
+
+from headrace.mixer.embeddings import merge  # noqa: E402
+from headrace.mixer.krls import KrlsSpec, krls  # noqa: E402
+from headrace.mixer.proxy.batch import rows_of, take  # noqa: E402
+from headrace.mixer.proxy.checkpoint import load, model_digest, save  # noqa: E402
+from headrace.mixer.proxy.config import ModelConfig, TrainConfig, model_config  # noqa: E402
+from headrace.mixer.proxy.embed import embed, window_embeddings  # noqa: E402
+from headrace.mixer.proxy.losses import domain_sums, token_losses  # noqa: E402
+from headrace.mixer.proxy.model import Proxy  # noqa: E402
+from headrace.mixer.proxy.train import Trainer, train  # noqa: E402
+from headrace.proto.errors import ConfigError, HeadraceError, UsageError  # noqa: E402
+from packed import SEQ_LEN, VOCAB, batches  # noqa: E402
+
+MODEL = ModelConfig(vocab_size=VOCAB, seq_len=SEQ_LEN, width=32, blocks=2, heads=2, feed_forward=64)
+EVEN = {"plain": 3, "twin": 3, "other": 3, "noise": 3}
+
+
+def trained(steps: int, seed: int = 0, data_seed: int = 0) -> Trainer:
+    trainer = Trainer(MODEL, TrainConfig(steps=60, lr=1e-2, warmup=5, seed=seed))
+    train(trainer, take(batches(EVEN, data_seed), steps))
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Trainer:
+    return trained(60)
+
+
+def test_it_learns_what_can_be_learned() -> None:
+    trainer, seen = Trainer(MODEL, TrainConfig(steps=120, lr=1e-2, warmup=5)), []
+    report = train(trainer, take(batches(EVEN, 0), 120), seen.append)
+    assert report.steps == len(seen) == 120
+    assert report.first.loss == pytest.approx(np.log(VOCAB), abs=0.2)
+    assert report.last.losses["other"].mean < 3.5 < np.log(VOCAB) < report.last.losses["noise"].mean
+    assert report.tokens == 120 * 12 * SEQ_LEN
+
+
+def test_the_seeds_decide_everything() -> None:
+    digest = model_digest(trained(5).model)
+    assert model_digest(trained(5).model) == digest
+    assert model_digest(trained(5, seed=1).model) != digest
+    assert model_digest(trained(5, data_seed=1).model) != digest
+
+
+def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.npz"
+    save(path, trained(5), {"data": {"next_step": 5}})
+    saved = load(path)
+    assert saved.note == {"data": {"next_step": 5}}
+    train(saved.trainer, take(batches(EVEN, 0, start=5), 5))
+    assert model_digest(saved.trainer.model) == model_digest(trained(10).model)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ConfigError, match="not a proxy checkpoint"):
+        load(path)
+
+
+def test_micro_batches_change_nothing_but_rounding() -> None:
+    whole = Trainer(MODEL, TrainConfig(steps=3))
+    parts = Trainer(MODEL, TrainConfig(steps=3, micro_rows=5))
+    for rows in take(batches(EVEN, 3), 3):
+        one, two = whole.take(rows), parts.take(rows)
+        assert one.loss == pytest.approx(two.loss, rel=1e-5)
+        assert {name: loss.tokens for name, loss in one.losses.items()} == {
+            n: ls.tokens for n, ls in two.losses.items()
+        }
+
+
+def test_sums_by_domain_are_those_of_the_tokens() -> None:
+    rows = rows_of(next(batches(EVEN, 1)))
+    model = Proxy(MODEL, seed=0)
+    losses = token_losses(model(rows.ids, rows.positions), rows)
+    sums = domain_sums(rows, losses)
+    for index, name in enumerate(rows.names):
+        at = (rows.domain == index)[:, None] & rows.mask
+        assert sums[index, 0] == at.sum(), name
+        assert sums[index, 1].item() == pytest.approx(losses[at].double().sum().item(), rel=1e-6)
+    assert sums[0, 0] == 3 * SEQ_LEN - (SEQ_LEN - SEQ_LEN // 2 + 1)  # the padded row counts its labels only
+
+
+def test_attention_stays_in_the_document() -> None:
+    model = Proxy(MODEL, seed=0)
+    ids = torch.arange(SEQ_LEN)[None] % VOCAB
+    positions = torch.cat([torch.arange(10), torch.arange(SEQ_LEN - 10)])[None]
+    changed = ids.clone()
+    changed[0, :10] = 63
+    with torch.no_grad():
+        one, two = model(ids, positions), model(changed, positions)
+        loose = Proxy(ModelConfig(**MODEL.to_json() | {"within_documents": False}), seed=0)
+        three, four = loose(ids, positions), loose(changed, positions)
+    assert torch.allclose(one[0, 10:], two[0, 10:], atol=1e-6)
+    assert not torch.allclose(three[0, 10:], four[0, 10:], atol=1e-6)
+
+
+def test_padding_never_enters_an_embedding() -> None:
+    model, batch = Proxy(MODEL, seed=0), next(batches(EVEN, 2))
+    before = window_embeddings(model, rows_of(batch), 1)
+    batch.input_ids[0, SEQ_LEN // 2 :] = 7
+    assert torch.equal(before, window_embeddings(model, rows_of(batch), 1))
+    batch.input_ids[0, 0] = (batch.input_ids[0, 0] + 1) % VOCAB
+    assert not torch.equal(before[0], window_embeddings(model, rows_of(batch), 1)[0])
+
+
+def test_redundant_domains_share_their_weight(proxy: Trainer) -> None:
+    found = embed(proxy.model, take(batches(EVEN, 9), 40), windows=96)
+    assert dict(found.windows) == dict.fromkeys(EVEN, 96)
+    result = krls(found.vectors, KrlsSpec(convention="paper", relative_lam=0.01))
+    assert max(result.scores["twin"], result.scores["plain"]) < min(result.scores["other"], result.scores["noise"])
+    assert min(result.weights["twin"], result.weights["plain"]) > max(result.weights["other"], result.weights["noise"])
+
+
+def test_a_new_domain_needs_no_retraining(proxy: Trainer) -> None:
+    old = embed(proxy.model, take(batches(EVEN, 9), 40), windows=60)
+    before = model_digest(proxy.model)
+    new = embed(proxy.model, take(batches({"newcomer": 12}, 9), 40), windows=60)
+    together = merge(old, new)
+    assert model_digest(proxy.model) == before
+    direct = embed(proxy.model, take(batches(EVEN | {"newcomer": 3}, 9), 40), windows=60, domains=["plain"])
+    assert together.vectors["plain"] == pytest.approx(direct.vectors["plain"], abs=0.2)
+    assert set(krls(together.vectors).weights) == {*EVEN, "newcomer"}
+
+
+def test_what_cannot_be_embedded_is_said(proxy: Trainer) -> None:
+    with pytest.raises(UsageError, match="`absent`"):
+        embed(proxy.model, take(batches(EVEN, 0), 2), windows=1000, domains=["absent", "plain"])
+    with pytest.raises(UsageError, match="block 3 of 2"):
+        embed(proxy.model, [], windows=1, depth=3)
+    short = (batch for batch, _ in zip(batches(EVEN, 0), range(2), strict=False))
+    with pytest.raises(UsageError, match="ended after 2 of 3"):
+        list(take(short, 3))
+    with pytest.raises(HeadraceError, match="no batch"):
+        train(proxy, [])
+
+
+def test_a_loss_that_explodes_stops_the_training() -> None:
+    trainer = Trainer(MODEL, TrainConfig(steps=5))
+    with torch.no_grad():
+        trainer.model.tokens.weight.fill_(float("nan"))
+    with pytest.raises(HeadraceError, match="step 0 is not finite"):
+        train(trainer, take(batches(EVEN, 0), 1))
+
+
+def test_the_published_proxy_has_its_published_size() -> None:
+    assert model_config("chameleon-82m", vocab_size=50257, seq_len=1024).parameters == 81_912_576
+    small = model_config("tiny", vocab_size=VOCAB, seq_len=SEQ_LEN)
+    assert small.parameters == sum(p.numel() for p in Proxy(small, seed=0).parameters())
+    with pytest.raises(UsageError, match="no size `huge`"):
+        model_config("huge", vocab_size=1, seq_len=1)
