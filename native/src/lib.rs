@@ -1,3 +1,7 @@
 //! The Rust core of Headrace. Modules here know no Python; `py` binds them.
 
+pub mod digest;
+pub mod perm;
+pub mod plan;
 mod py;
+pub mod rng;

@@ -2,8 +2,13 @@
 
 use pyo3::prelude::*;
 
+mod digest;
+mod plan;
+
 #[pymodule(gil_used = false)]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("version", env!("CARGO_PKG_VERSION"))?;
+    digest::register(m)?;
+    plan::register(m)?;
     Ok(())
 }

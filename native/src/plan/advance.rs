@@ -1,0 +1,96 @@
+//! The cursor over many steps.
+
+use super::balanced::Bulk;
+use super::step::Step;
+use super::{Domain, Draw, Ended, Piece};
+
+/// Where `advance` came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advanced {
+    pub domains: Vec<Domain>,
+    /// Steps made; fewer than asked for only if the run ends.
+    pub steps: u64,
+    pub ended: Option<Ended>,
+}
+
+impl Piece {
+    /// The state after at most `steps` steps from `step`, all of which lie in this piece.
+    pub fn advance(&self, domains: &[Domain], step: u64, steps: u64) -> Advanced {
+        let mut now = domains.to_vec();
+        let mut done = 0;
+        while done < steps {
+            if let Some((next, made)) = self.in_bulk(&now, step + done, steps - done) {
+                now = next;
+                done += made;
+                continue;
+            }
+            let mut next = now.clone();
+            match self.one_step(&mut next, step + done) {
+                Err(ended) => {
+                    return Advanced {
+                        domains: now,
+                        steps: done,
+                        ended: Some(ended),
+                    };
+                }
+                Ok(_) => now = next,
+            }
+            done += 1;
+        }
+        Advanced {
+            domains: now,
+            steps: done,
+            ended: None,
+        }
+    }
+
+    /// Makes one step; returns the windows each domain was given. `domains` is spoilt on an error.
+    pub fn one_step(&self, domains: &mut [Domain], step: u64) -> Result<Vec<u64>, Ended> {
+        let mut open = Step::open(self, domains, step)?;
+        open.deal(step)?;
+        let counts = open.counts;
+        self.serve(domains, &counts);
+        Ok(counts)
+    }
+
+    fn serve(&self, domains: &mut [Domain], counts: &[u64]) {
+        for ((domain, member), &count) in domains.iter_mut().zip(&self.members).zip(counts) {
+            domain.serve(&member.view, count);
+        }
+    }
+
+    /// Steps in which weights are constant and no cap changes anything: the state after them and how many, if any.
+    fn in_bulk(&self, domains: &[Domain], step: u64, steps: u64) -> Option<(Vec<Domain>, u64)> {
+        if self.ramp.is_some() || self.draw != Draw::Balanced {
+            return None;
+        }
+        let mut next = domains.to_vec();
+        let open = Step::open(self, &mut next, step).ok()?;
+        let owed: Vec<usize> = (0..self.members.len())
+            .filter(|&i| open.shares[i] > 0)
+            .collect();
+        let adds: Vec<i64> = owed
+            .iter()
+            .map(|&i| open.shares[i] * i64::from(self.batch))
+            .collect();
+        let limits: Vec<u64> = owed.iter().map(|&i| open.free(i)).collect();
+        let mut credits: Vec<i64> = owed.iter().map(|&i| open.domains[i].credit).collect();
+        let mut given = vec![0; owed.len()];
+        let batch = u64::from(self.batch);
+        let mut bulk = Bulk {
+            credits: &mut credits,
+            adds: &adds,
+            batch,
+            limits: &limits,
+            counts: &mut given,
+        };
+        let made = bulk.run(steps);
+        let mut counts = vec![0; domains.len()];
+        for ((&i, credit), given) in owed.iter().zip(credits).zip(given) {
+            next[i].credit = credit;
+            counts[i] = given;
+        }
+        self.serve(&mut next, &counts);
+        (made > 0).then_some((next, made))
+    }
+}

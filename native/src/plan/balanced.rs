@@ -1,0 +1,158 @@
+//! The balanced draw: by credit, in closed form within a step and over whole periods of steps.
+//!
+//! The rule, slot by slot: the slot goes to the domain with most credit, ties to the smallest name, and costs it one
+//! window. So a step's slots are the `batch` largest of {credit_i - j : j = 0, 1, ...}, which needs no loop over slots.
+
+use super::{SHARE_BITS, WHOLE};
+
+const MASK: i64 = WHOLE - 1;
+
+/// Gives `batch` slots to the domains of `credits`, which are in bytewise order of names; adds to `counts`.
+pub fn give(credits: &mut [i64], batch: u64, counts: &mut [u64], scratch: &mut Vec<u64>) {
+    let level = level(credits, batch);
+    let mut missing = batch;
+    scratch.clear();
+    for (i, (credit, count)) in credits.iter_mut().zip(counts.iter_mut()).enumerate() {
+        let above = (*credit >> SHARE_BITS) - level;
+        if above < 0 {
+            continue;
+        }
+        *count += above as u64;
+        missing -= above as u64;
+        scratch.push(((*credit & MASK) as u64) << SHARE_BITS | u64::from(u32::MAX - i as u32));
+        *credit -= above << SHARE_BITS;
+    }
+    let missing = missing as usize;
+    if missing < scratch.len() && missing > 0 {
+        scratch.select_nth_unstable_by(missing - 1, |a, b| b.cmp(a));
+    }
+    for &entry in &scratch[..missing] {
+        let i = (u32::MAX - entry as u32) as usize;
+        credits[i] -= WHOLE;
+        counts[i] += 1;
+    }
+}
+
+/// The highest level such that at least `batch` of the values credit_i - j lie at or above it (in whole windows).
+fn level(credits: &[i64], batch: u64) -> i64 {
+    let at_or_above = |level: i64| -> u64 {
+        credits
+            .iter()
+            .map(|credit| ((credit >> SHARE_BITS) - level + 1).max(0) as u64)
+            .sum()
+    };
+    // Nearly always 0: credits sum to the batch unless a domain of weight 0 keeps some.
+    if at_or_above(0) >= batch && at_or_above(1) < batch {
+        return 0;
+    }
+    let whole = credits.iter().map(|credit| credit >> SHARE_BITS);
+    let mut high = whole.max().unwrap_or(0) + 1;
+    let mut low = high - batch as i64 - 1;
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if at_or_above(middle) >= batch {
+            low = middle
+        } else {
+            high = middle
+        }
+    }
+    low
+}
+
+/// Many steps at constant shares.
+pub struct Bulk<'a> {
+    /// Credit of each domain with a share, changed in place.
+    pub credits: &'a mut [i64],
+    /// What a step adds to each: share * batch.
+    pub adds: &'a [i64],
+    pub batch: u64,
+    /// Windows that each may be given in all; a step that would take one beyond it is not made.
+    pub limits: &'a [u64],
+    /// Windows given, added up in place.
+    pub counts: &'a mut [u64],
+}
+
+impl Bulk<'_> {
+    /// Makes at most `steps` steps; returns how many.
+    ///
+    /// Credits come back after `period` steps if they do at all, and from 0 they do: each then has a whole number of
+    /// windows of credit, more than -1 and 0 in sum. So long stretches cost one period and a multiplication.
+    pub fn run(&mut self, steps: u64) -> u64 {
+        let period = self.period();
+        let mut done = 0;
+        while steps - done > 2 * period {
+            let (credits, counts) = (self.credits.to_vec(), self.counts.to_vec());
+            let made = self.steps(period);
+            done += made;
+            if made < period {
+                return done;
+            }
+            if self.credits[..] == credits[..] {
+                done += period * self.skip(&counts, (steps - done) / period);
+                break;
+            }
+        }
+        done + self.steps(steps - done)
+    }
+
+    /// Steps after which each domain has been owed a whole number of windows.
+    fn period(&self) -> u64 {
+        let bits = self
+            .adds
+            .iter()
+            .map(|add| add.trailing_zeros())
+            .min()
+            .unwrap_or(SHARE_BITS);
+        1 << (SHARE_BITS - bits.min(SHARE_BITS))
+    }
+
+    /// Adds what a period gave, up to `times` times and within the limits; returns how often.
+    fn skip(&mut self, before: &[u64], times: u64) -> u64 {
+        let gains: Vec<u64> = self
+            .counts
+            .iter()
+            .zip(before)
+            .map(|(now, before)| now - before)
+            .collect();
+        let allowed = gains
+            .iter()
+            .zip(&*self.counts)
+            .zip(self.limits)
+            .map(|((&gain, &count), &limit)| (limit - count).checked_div(gain).unwrap_or(u64::MAX));
+        let times = allowed.fold(times, u64::min);
+        self.counts
+            .iter_mut()
+            .zip(&gains)
+            .for_each(|(count, gain)| *count += gain * times);
+        times
+    }
+
+    fn steps(&mut self, steps: u64) -> u64 {
+        let limited = self.limits.iter().any(|&limit| limit < u64::MAX);
+        let mut scratch = Vec::with_capacity(self.credits.len());
+        let mut undo = (vec![0; self.credits.len()], vec![0; self.counts.len()]);
+        for done in 0..steps {
+            if limited {
+                undo.0.copy_from_slice(self.credits);
+                undo.1.copy_from_slice(self.counts);
+            }
+            self.credits
+                .iter_mut()
+                .zip(self.adds)
+                .for_each(|(credit, add)| *credit += add);
+            give(self.credits, self.batch, self.counts, &mut scratch);
+            if limited
+                && self
+                    .counts
+                    .iter()
+                    .zip(self.limits)
+                    .any(|(count, limit)| count > limit)
+            {
+                self.credits.copy_from_slice(&undo.0);
+                self.counts.copy_from_slice(&undo.1);
+                return done;
+            }
+        }
+        steps
+    }
+}

@@ -1,0 +1,183 @@
+//! The closed forms against the rule as it is written, and what the draw promises.
+
+use super::balanced::{Bulk, give};
+use super::*;
+use proptest::prelude::*;
+
+/// The rule, slot by slot.
+fn slot_by_slot(credits: &mut [i64], batch: u64) -> Vec<u64> {
+    let mut counts = vec![0; credits.len()];
+    for _ in 0..batch {
+        let most = (0..credits.len())
+            .max_by_key(|&i| (credits[i], std::cmp::Reverse(i)))
+            .unwrap();
+        credits[most] -= WHOLE;
+        counts[most] += 1;
+    }
+    counts
+}
+
+fn random_shares(seed: u64, k: usize, skew: i32) -> Vec<i64> {
+    let key = crate::rng::key(seed, "test", 0, "");
+    let sizes: Vec<u128> = (0..k)
+        .map(|i| {
+            let unit = (crate::rng::random_u64(key, i as u64) >> 11) as f64 / (1_u64 << 53) as f64;
+            (unit.powi(skew) * 2e9) as u128 + 1
+        })
+        .collect();
+    super::shares::largest_remainder(WHOLE as u128, &sizes)
+        .into_iter()
+        .map(|share| (share as i64).max(1))
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn closed_form_is_the_rule(
+        credits in prop::collection::vec(-3 * WHOLE..9 * WHOLE, 1..20), batch in 1_u64..200, coarse: bool
+    ) {
+        let unit = if coarse { WHOLE / 4 } else { 1 };
+        let mut fast: Vec<i64> = credits.iter().map(|credit| credit / unit * unit).collect();
+        let mut slow = fast.clone();
+        let mut counts = vec![0; fast.len()];
+        give(&mut fast, batch, &mut counts, &mut Vec::new());
+        prop_assert_eq!(counts, slot_by_slot(&mut slow, batch));
+        prop_assert_eq!(fast, slow);
+    }
+
+    #[test]
+    fn periods_change_nothing(seed: u64, k in 1_usize..8, bits in 20_u32..32, steps in 0_u64..40_000, limit in 1_u64..9_000) {
+        // Shares that are multiples of 2^bits have short periods.
+        let shares = random_shares(seed, k, 2);
+        let mut adds: Vec<i64> = shares.iter().map(|share| (share >> bits) << bits).collect();
+        adds[0] += WHOLE - adds.iter().sum::<i64>();
+        let limits = vec![limit; k];
+        let (mut credits, mut counts) = (vec![0; k], vec![0; k]);
+        let mut bulk = Bulk { credits: &mut credits, adds: &adds, batch: 1, limits: &limits, counts: &mut counts };
+        let made = bulk.run(steps);
+        let (mut slow, mut given) = (vec![0; k], vec![0; k]);
+        for step in 0..steps {
+            let before = (slow.clone(), given.clone());
+            slow.iter_mut().zip(&adds).for_each(|(credit, add)| *credit += add);
+            slot_by_slot(&mut slow, 1).iter().zip(&mut given).for_each(|(count, sum)| *sum += count);
+            if given.iter().any(|&count| count > limit) {
+                (slow, given) = before;
+                prop_assert_eq!(made, step);
+                break;
+            }
+        }
+        prop_assert_eq!((credits, counts), (slow, given));
+    }
+}
+
+fn piece(k: usize, batch: u32) -> Piece {
+    let view = View {
+        id: 1,
+        windows: 10,
+        real: 75,
+        seq_len: 8,
+        generations: 1,
+        joining: 0,
+    };
+    let member = |i: usize| Member {
+        name: format!("d{i:02}"),
+        parts: (1 << PARTS_BITS) / k as u64,
+        parts_to: (1 << PARTS_BITS) / k as u64,
+        view,
+        budget: None,
+        at_cap: AtCap::Redistribute,
+    };
+    Piece {
+        seed: 1,
+        draw: Draw::Balanced,
+        order: Order::Full,
+        batch,
+        members: (0..k).map(member).collect(),
+        ramp: None,
+    }
+}
+
+#[test]
+fn advancing_in_two_leaps_is_advancing_in_one() {
+    let piece = piece(3, 7);
+    let start = vec![Domain::default(); 3];
+    let all = piece.advance(&start, 0, 1000);
+    let half = piece.advance(&start, 0, 437);
+    assert_eq!(piece.advance(&half.domains, 437, 563).domains, all.domains);
+    assert_eq!(
+        all.domains
+            .iter()
+            .map(|domain| domain.pass * 10 + domain.index)
+            .sum::<u64>(),
+        7000
+    );
+}
+
+#[test]
+fn each_pass_is_a_permutation_and_two_differ() {
+    let piece = piece(1, 5);
+    let mut state = vec![Domain::default()];
+    let mut windows = vec![];
+    for step in 0..4 {
+        windows.extend(piece.deal(&state, step).unwrap().windows);
+        state = piece.advance(&state, step, 1).domains;
+    }
+    let (first, second) = windows.split_at(10);
+    assert_ne!(first, second);
+    for pass in [first, second] {
+        let mut sorted = pass.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..10).collect::<Vec<u64>>());
+    }
+}
+
+#[test]
+fn a_cap_is_the_last_window_that_keeps_within_it() {
+    for budget in 0..200 {
+        let mut piece = piece(2, 3);
+        piece.members[0].budget = Some(budget);
+        let end = piece.advance(&[Domain::default(); 2], 0, 200).domains[0];
+        let mut one_more = end;
+        one_more.serve(&piece.members[0].view, 1);
+        assert!(
+            end.tokens() <= budget && one_more.tokens() > budget,
+            "budget {budget}"
+        );
+        assert_eq!(end.credit, 0);
+    }
+}
+
+#[test]
+fn stop_ends_before_the_step_that_needs_more() {
+    let mut piece = piece(2, 4);
+    piece.members[1].budget = Some(75);
+    piece.members[1].at_cap = AtCap::Stop;
+    let advanced = piece.advance(&[Domain::default(); 2], 0, 100);
+    assert_eq!(
+        (advanced.steps, advanced.ended),
+        (5, Some(Ended { domain: 1 }))
+    );
+}
+
+#[test]
+fn a_joined_pass_serves_every_window_once() {
+    let mut piece = piece(1, 1);
+    let mut state = vec![Domain::default()];
+    let mut seen = vec![];
+    for step in 0..16 {
+        if step == 4 {
+            piece.members[0].view = View {
+                windows: 16,
+                real: 120,
+                generations: 2,
+                joining: 2,
+                ..piece.members[0].view
+            };
+        }
+        seen.extend(piece.deal(&state, step).unwrap().windows);
+        state = piece.advance(&state, step, 1).domains;
+    }
+    assert_eq!((state[0].pass, state[0].tokens()), (0, 120));
+    seen.sort_unstable();
+    assert_eq!(seen, (0..16).collect::<Vec<u64>>());
+}
