@@ -1,0 +1,160 @@
+"""The event log: what the plan cannot know, in a chain of hashes.
+
+An event holds from a step on. Its hash covers the hash of the event before it, so that nothing can be changed, taken
+out or put in between without every later hash changing: the audit chain. The plan reads events by (from step,
+sequence); numbers, authors and times are for people and never change a stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.proto.errors import DataLossError, UsageError
+
+EMPTY_HEAD = bytes(32)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsBody:
+    """Weights of real tokens for every domain of the run (0 allowed), and loss weights (1 where not named)."""
+
+    weights: Mapping[str, float]
+    loss_weights: Mapping[str, float] = field(default_factory=dict)
+
+    kind = "weights"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CancelBody:
+    """Takes back the event with this number."""
+
+    sequence: int
+
+    kind = "cancel"
+
+
+Body = WeightsBody | CancelBody
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One entry of the log. `until_step` None: it holds until the next phase. Times are microseconds since 1970."""
+
+    sequence: int
+    kind: str
+    from_step: int
+    until_step: int | None
+    body: Body
+    author: str
+    reason: str
+    time_us: int
+    previous_hash: bytes
+    hash: bytes
+
+    def __post_init__(self) -> None:
+        if self.kind != self.body.kind:
+            raise UsageError(f"event {self.sequence} is named `{self.kind}` but has a body of kind `{self.body.kind}`")
+        if self.sequence < 1 or self.from_step < 0:
+            raise UsageError(f"an event cannot have number {self.sequence} and step {self.from_step}")
+        if self.until_step is not None and self.until_step <= self.from_step:
+            raise UsageError(
+                f"an event from step {self.from_step} cannot end at step {self.until_step}; "
+                f"name an end after its first step, or none"
+            )
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values have equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(body: Body) -> dict[str, Any]:
+    match body:
+        case WeightsBody():
+            weights = {name: float(weight) for name, weight in body.weights.items()}
+            loss_weights = {name: float(weight) for name, weight in body.loss_weights.items()}
+            return {"loss_weights": loss_weights, "weights": weights}
+        case CancelBody():
+            return {"sequence": body.sequence}
+
+
+def body_to_json(body: Body) -> str:
+    """Canonical JSON of a body."""
+    return canonical(_plain(body))
+
+
+def body_from_json(kind: str, text: str) -> Body:
+    """The body that `body_to_json` wrote. Raises UsageError for a kind that this version does not know."""
+    values = json.loads(text)
+    match kind:
+        case "weights":
+            return WeightsBody(weights=values["weights"], loss_weights=values["loss_weights"])
+        case "cancel":
+            return CancelBody(sequence=values["sequence"])
+    raise UsageError(f"this Headrace knows no event of kind `{kind}`; a newer version wrote it")
+
+
+def content(event: Event) -> bytes:
+    """What an event means to the plan: no number, author, reason or time."""
+    return canonical([event.kind, event.from_step, event.until_step, _plain(event.body)]).encode()
+
+
+def chain_hash(event: Event, previous_hash: bytes) -> bytes:
+    """SHA-256 over the previous hash and the whole event."""
+    who = [event.sequence, event.author, event.reason, event.time_us]
+    return hashlib.sha256(previous_hash + content(event) + b"\n" + canonical(who).encode()).digest()
+
+
+def append(
+    before: Sequence[Event],
+    *,
+    body: Body,
+    from_step: int,
+    until_step: int | None,
+    author: str,
+    reason: str,
+    time_us: int,
+    head: bytes = EMPTY_HEAD,
+) -> Event:
+    """The next event of a log. `head` is what an empty log starts from (a branch starts from its parent's head)."""
+    draft = Event(
+        sequence=before[-1].sequence + 1 if before else 1,
+        kind=body.kind,
+        from_step=from_step,
+        until_step=until_step,
+        body=body,
+        author=author,
+        reason=reason,
+        time_us=time_us,
+        previous_hash=before[-1].hash if before else head,
+        hash=b"",
+    )
+    return _with_hash(draft)
+
+
+def _with_hash(draft: Event) -> Event:
+    fields = {name: getattr(draft, name) for name in Event.__dataclass_fields__}
+    return Event(**{**fields, "hash": chain_hash(draft, draft.previous_hash)})
+
+
+def verify(events: Iterable[Event], head: bytes = EMPTY_HEAD) -> bytes:
+    """Checks numbers and hashes of a whole log; returns its head. Raises DataLossError naming the first bad event."""
+    for number, event in enumerate(events, 1):
+        if event.sequence != number or event.previous_hash != head or event.hash != chain_hash(event, head):
+            raise DataLossError(
+                f"the audit chain breaks at event {event.sequence} (place {number} of the log): the log was changed "
+                f"after it was written; restore the control store from a backup or an export"
+            )
+        head = event.hash
+    return head
+
+
+def live(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Events that mean something to the plan, by (from step, sequence): neither cancelled nor a `cancel`."""
+    gone = {event.body.sequence for event in events if isinstance(event.body, CancelBody)}
+    kept = (event for event in events if event.sequence not in gone and not isinstance(event.body, CancelBody))
+    return tuple(sorted(kept, key=lambda event: (event.from_step, event.sequence)))
