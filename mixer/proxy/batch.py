@@ -46,13 +46,17 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def select(self, begin: int, end: int) -> Rows:
-        """Some of the rows."""
+    def select(self, which: slice | torch.Tensor) -> Rows:
+        """Some of the rows: a slice, a mask, or indices."""
         parts = (self.ids, self.labels, self.mask, self.positions, self.domain)
-        ids, labels, mask, positions, domain = (part[begin:end] for part in parts)
+        ids, labels, mask, positions, domain = (part[which] for part in parts)
         return Rows(
             step=self.step, ids=ids, labels=labels, mask=mask, positions=positions, domain=domain, names=self.names
         )
+
+    def chunks(self, size: int) -> Iterator[Rows]:
+        """The rows in order, at most `size` at a time."""
+        return (self.select(slice(begin, begin + size)) for begin in range(0, len(self), size))
 
 
 def _tensor(values: Any, kind: torch.dtype, device: str) -> torch.Tensor:

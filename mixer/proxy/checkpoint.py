@@ -1,8 +1,8 @@
 """Checkpoints of the proxy: one .npz of float arrays and a JSON note, read without pickle, written durably.
 
-What holds: model, optimizer moments, steps taken, both configs, and whatever the caller notes (the state of the
-stream); a trainer loaded from it goes on as if it had never stopped. `digest` of the model's weights names the proxy
-in embeddings.
+What holds: model, optimizer moments, steps taken, both configs, the objective's state, and whatever the caller notes
+(the state of the stream); a trainer loaded from it goes on as if it had never stopped. `digest` of the model's
+weights names the proxy in embeddings.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def save(path: Path, trainer: Trainer, note: Mapping[str, Any] | None = None) ->
         "step": trainer.step,
         "model": trainer.model.config.to_json(),
         "train": trainer.config.to_json(),
+        "objective": trainer.objective.note(),
         "note": dict(note or {}),
     }
     arrays[_NOTE] = np.frombuffer(json.dumps(document, sort_keys=True).encode(), dtype=np.uint8)
@@ -74,6 +75,7 @@ def load(path: Path, *, device: str = "cpu", objective: Objective | None = None)
         trainer = Trainer(ModelConfig(**document["model"]), train, objective)
         _restore(trainer, arrays)
         trainer.step = int(document["step"])
+        trainer.objective.restore(document["objective"])
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
         raise ConfigError(f"`{path}`: not a proxy checkpoint that can be read: {error}") from error
     return Saved(trainer=trainer, note=document["note"])

@@ -97,13 +97,4 @@ def embed(
 def _embedded(model: Proxy, rows: Rows, keep: torch.Tensor, depth: int) -> torch.Tensor:
     if not keep.any():
         return torch.zeros((0, model.config.width), dtype=torch.float64)
-    kept = Rows(
-        step=rows.step,
-        ids=rows.ids[keep],
-        labels=rows.labels[keep],
-        mask=rows.mask[keep],
-        positions=rows.positions[keep],
-        domain=rows.domain[keep],
-        names=rows.names,
-    )
-    return window_embeddings(model, kept, depth)
+    return window_embeddings(model, rows.select(keep), depth)

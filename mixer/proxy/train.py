@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from headrace.mixer.proxy.batch import Rows
@@ -33,16 +33,31 @@ class StepReport:
 class Objective(Protocol):
     """What a step minimises. `prepare` sees the whole batch first (and may update weights from it)."""
 
-    def prepare(self, model: Proxy, rows: Rows) -> torch.Tensor:
-        """(R,) weight of each row's summed token losses in this step's objective."""
+    def prepare(self, model: Proxy, rows: Rows, micro_rows: int) -> tuple[Rows, torch.Tensor]:
+        """The rows to train on and (R,) the weight of each row's summed token losses in this step's objective."""
+
+    def note(self) -> dict[str, Any]:
+        """What a checkpoint must keep of it, as a JSON object."""
+
+    def restore(self, note: Mapping[str, Any]) -> None:
+        """Go on from a note."""
 
 
 class MeanLoss:
     """The mean over all labelled tokens of the batch: ordinary pretraining."""
 
-    def prepare(self, model: Proxy, rows: Rows) -> torch.Tensor:
+    def prepare(self, model: Proxy, rows: Rows, micro_rows: int) -> tuple[Rows, torch.Tensor]:
         """1 / tokens of the batch, for every row."""
-        return (1.0 / rows.mask.sum().clamp(min=1)).expand(len(rows))
+        return rows, (1.0 / rows.mask.sum().clamp(min=1)).expand(len(rows))
+
+    def note(self) -> dict[str, Any]:
+        """Nothing to keep."""
+        return {}
+
+    def restore(self, note: Mapping[str, Any]) -> None:
+        """Nothing to restore; a note of another objective is refused."""
+        if note:
+            raise ValueError("it was trained with another objective")
 
 
 class Trainer:
@@ -70,7 +85,7 @@ class Trainer:
 
     def take(self, rows: Rows) -> StepReport:
         """One optimizer step. Raises HeadraceError when the loss is no longer finite."""
-        weights = self.objective.prepare(self.model, rows)
+        rows, weights = self.objective.prepare(self.model, rows, self.config.micro_rows or len(rows))
         sums = self._backward(rows, weights)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         if not torch.isfinite(norm):
@@ -90,14 +105,18 @@ class Trainer:
         """Gradients of sum_r weight_r * (row's summed losses), micro-batch by micro-batch; the domain sums."""
         size = self.config.micro_rows or len(rows)
         sums = torch.zeros((len(rows.names), 2), dtype=torch.float64, device=rows.ids.device)
-        for begin in range(0, len(rows), size):
-            part = rows.select(begin, begin + size)
-            with autocast(self.config.device):
-                logits = self.model(part.ids, part.positions)
-            losses = token_losses(logits, part)
-            (losses.sum(dim=1) * weights[begin : begin + size]).sum().backward()  # type: ignore[no-untyped-call]
+        for part, weight in zip(rows.chunks(size), torch.split(weights, size), strict=True):
+            losses = losses_of(self.model, part)
+            (losses.sum(dim=1) * weight).sum().backward()  # type: ignore[no-untyped-call]
             sums += domain_sums(part, losses.detach())
         return sums
+
+
+def losses_of(model: Proxy, rows: Rows) -> torch.Tensor:
+    """(R, S) token losses of the model on rows."""
+    with autocast(rows.ids.device.type):
+        logits = model(rows.ids, rows.positions)
+    return token_losses(logits, rows)
 
 
 def autocast(device: str) -> torch.autocast:
