@@ -12,6 +12,7 @@ above its cap.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -169,8 +170,7 @@ def _clip_to_one(wanted: Vector, low: Vector, high: Vector) -> Vector:
     """
     positive = wanted > 0
     turns = np.unique(np.concatenate([low[positive] / wanted[positive], high[positive] / wanted[positive]]))
-    sums = np.array([np.clip(turn * wanted, low, high).sum() for turn in turns])
-    after = int(np.searchsorted(sums, 1.0))
+    after = bisect.bisect_left(turns.tolist(), 1.0, key=lambda scale: float(np.clip(scale * wanted, low, high).sum()))
     if after == 0 or after == len(turns):  # every domain at its lower, or at its upper limit
         result: Vector = np.clip(turns[min(after, len(turns) - 1)] * wanted, low, high)
         return result
