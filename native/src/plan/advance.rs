@@ -1,6 +1,6 @@
 //! The cursor over many steps.
 
-use super::balanced::Bulk;
+use super::balanced::{Bulk, watch};
 use super::step::Step;
 use super::{Domain, Draw, Ended, Piece};
 
@@ -16,26 +16,52 @@ pub struct Advanced {
 impl Piece {
     /// The state after at most `steps` steps from `step`, all of which lie in this piece.
     pub fn advance(&self, domains: &[Domain], step: u64, steps: u64) -> Advanced {
+        self.walk(domains, step, steps, None)
+    }
+
+    /// As `advance`, and the least and most credit of each domain at the ends of the steps.
+    pub fn advance_watching(
+        &self,
+        domains: &[Domain],
+        step: u64,
+        steps: u64,
+    ) -> (Advanced, Vec<(i64, i64)>) {
+        let mut seen: Vec<(i64, i64)> = domains
+            .iter()
+            .map(|domain| (domain.credit, domain.credit))
+            .collect();
+        (self.walk(domains, step, steps, Some(&mut seen)), seen)
+    }
+
+    fn walk(
+        &self,
+        domains: &[Domain],
+        step: u64,
+        steps: u64,
+        mut seen: Option<&mut Vec<(i64, i64)>>,
+    ) -> Advanced {
         let mut now = domains.to_vec();
         let mut done = 0;
         while done < steps {
-            if let Some((next, made)) = self.in_bulk(&now, step + done, steps - done) {
-                now = next;
-                done += made;
-                continue;
+            let (mut next, made) =
+                match self.in_bulk(&now, step + done, steps - done, seen.as_deref_mut()) {
+                    Some(bulk) => bulk,
+                    None => (now.clone(), 0),
+                };
+            if made == 0
+                && let Err(ended) = self.one_step(&mut next, step + done)
+            {
+                return Advanced {
+                    domains: now,
+                    steps: done,
+                    ended: Some(ended),
+                };
             }
-            let mut next = now.clone();
-            match self.one_step(&mut next, step + done) {
-                Err(ended) => {
-                    return Advanced {
-                        domains: now,
-                        steps: done,
-                        ended: Some(ended),
-                    };
-                }
-                Ok(_) => now = next,
+            if let Some(seen) = seen.as_deref_mut() {
+                watch(seen, next.iter().map(|domain| domain.credit));
             }
-            done += 1;
+            now = next;
+            done += made.max(1);
         }
         Advanced {
             domains: now,
@@ -60,7 +86,13 @@ impl Piece {
     }
 
     /// Steps in which weights are constant and no cap changes anything: the state after them and how many, if any.
-    fn in_bulk(&self, domains: &[Domain], step: u64, steps: u64) -> Option<(Vec<Domain>, u64)> {
+    fn in_bulk(
+        &self,
+        domains: &[Domain],
+        step: u64,
+        steps: u64,
+        seen: Option<&mut Vec<(i64, i64)>>,
+    ) -> Option<(Vec<Domain>, u64)> {
         if self.ramp.is_some() || self.draw != Draw::Balanced {
             return None;
         }
@@ -75,22 +107,31 @@ impl Piece {
             .collect();
         let limits: Vec<u64> = owed.iter().map(|&i| open.free(i)).collect();
         let mut credits: Vec<i64> = owed.iter().map(|&i| open.domains[i].credit).collect();
+        let mut watched: Vec<(i64, i64)> = credits.iter().map(|&credit| (credit, credit)).collect();
         let mut given = vec![0; owed.len()];
-        let batch = u64::from(self.batch);
         let mut bulk = Bulk {
             credits: &mut credits,
             adds: &adds,
-            batch,
+            batch: u64::from(self.batch),
             limits: &limits,
             counts: &mut given,
+            seen: seen.is_some().then_some(&mut watched[..]),
         };
         let made = bulk.run(steps);
+        if made == 0 {
+            return None;
+        }
         let mut counts = vec![0; domains.len()];
         for ((&i, credit), given) in owed.iter().zip(credits).zip(given) {
             next[i].credit = credit;
             counts[i] = given;
         }
+        if let Some(seen) = seen {
+            for (&i, (least, most)) in owed.iter().zip(watched) {
+                seen[i] = (seen[i].0.min(least), seen[i].1.max(most));
+            }
+        }
         self.serve(&mut next, &counts);
-        (made > 0).then_some((next, made))
+        Some((next, made))
     }
 }

@@ -70,6 +70,8 @@ pub struct Bulk<'a> {
     pub limits: &'a [u64],
     /// Windows given, added up in place.
     pub counts: &'a mut [u64],
+    /// Least and most credit seen at the end of a step, kept up to date if asked for.
+    pub seen: Option<&'a mut [(i64, i64)]>,
 }
 
 impl Bulk<'_> {
@@ -152,7 +154,18 @@ impl Bulk<'_> {
                 self.counts.copy_from_slice(&undo.1);
                 return done;
             }
+            if let Some(seen) = &mut self.seen {
+                watch(seen, self.credits.iter().copied());
+            }
         }
         steps
+    }
+}
+
+/// Widens the least and most seen of each domain.
+pub fn watch(seen: &mut [(i64, i64)], credits: impl Iterator<Item = i64>) {
+    for ((least, most), credit) in seen.iter_mut().zip(credits) {
+        *least = credit.min(*least);
+        *most = credit.max(*most);
     }
 }

@@ -53,7 +53,7 @@ proptest! {
         adds[0] += WHOLE - adds.iter().sum::<i64>();
         let limits = vec![limit; k];
         let (mut credits, mut counts) = (vec![0; k], vec![0; k]);
-        let mut bulk = Bulk { credits: &mut credits, adds: &adds, batch: 1, limits: &limits, counts: &mut counts };
+        let mut bulk = Bulk { credits: &mut credits, adds: &adds, batch: 1, limits: &limits, counts: &mut counts, seen: None };
         let made = bulk.run(steps);
         let (mut slow, mut given) = (vec![0; k], vec![0; k]);
         for step in 0..steps {
@@ -180,4 +180,65 @@ fn a_joined_pass_serves_every_window_once() {
     assert_eq!((state[0].pass, state[0].tokens()), (0, 120));
     seen.sort_unstable();
     assert_eq!(seen, (0..16).collect::<Vec<u64>>());
+}
+
+/// Random positive weights that change now and then, over 10,000 steps: no domain is ever a window ahead of its target,
+/// and none is more than H_k - 1 windows behind. Prints the worst seen (`cargo test balanced_stays -- --nocapture`).
+#[test]
+fn balanced_stays_within_its_bounds() {
+    let mut worst = (0.0_f64, 0.0_f64, 0.0_f64);
+    for (case, &(k, batch)) in [
+        (2, 1),
+        (3, 7),
+        (5, 64),
+        (8, 1),
+        (13, 512),
+        (24, 33),
+        (60, 1),
+        (60, 64),
+        (60, 1024),
+    ]
+    .iter()
+    .cycle()
+    .take(27)
+    .enumerate()
+    {
+        let mut state = vec![Domain::default(); k];
+        let harmonic: f64 = (1..=k).map(|i| 1.0 / i as f64).sum();
+        let mut step = 0;
+        while step < 10_000 {
+            let seed = (case as u64) << 32 | step;
+            let mut piece = piece(k, batch);
+            let shares = random_shares(seed, k, 1 + (seed % 5) as i32);
+            let total: i64 = shares.iter().sum();
+            for (member, share) in piece.members.iter_mut().zip(shares) {
+                member.parts = ((share as u128) << PARTS_BITS).div_euclid(total as u128) as u64;
+                member.parts_to = member.parts;
+            }
+            let steps = (1 + crate::rng::random_u64([seed, 1], 0) % 400).min(10_000 - step);
+            let (advanced, seen) = piece.advance_watching(&state, step, steps);
+            for (least, most) in seen {
+                let (ahead, behind) = (-least as f64 / WHOLE as f64, most as f64 / WHOLE as f64);
+                assert!(
+                    least > -WHOLE,
+                    "case {case}, step {step}: {ahead} windows ahead"
+                );
+                assert!(
+                    behind <= harmonic - 1.0,
+                    "case {case}, step {step}, k {k}: {behind} windows behind"
+                );
+                worst = (
+                    worst.0.max(ahead),
+                    worst.1.max(behind),
+                    worst.2.max(behind / (harmonic - 1.0)),
+                );
+            }
+            state = advanced.domains;
+            step += steps;
+        }
+    }
+    println!(
+        "worst: {:.4} windows ahead, {:.4} behind, {:.2} of the bound H_k - 1",
+        worst.0, worst.1, worst.2
+    );
 }

@@ -208,6 +208,35 @@ impl PyPiece {
         Ok((to_array(py, &advanced.domains)?, advanced.steps, ended))
     }
 
+    /// As `advance`, and the least and most credit of each domain at the ends of the steps.
+    #[allow(clippy::type_complexity)]
+    fn advance_watching<'py>(
+        &self,
+        py: Python<'py>,
+        state: PyReadonlyArray2<'py, u64>,
+        step: u64,
+        steps: u64,
+    ) -> PyResult<(
+        Bound<'py, PyArray2<u64>>,
+        u64,
+        Option<usize>,
+        Bound<'py, PyArray1<i64>>,
+        Bound<'py, PyArray1<i64>>,
+    )> {
+        let domains = self.domains(&state)?;
+        let (advanced, seen) = py.detach(|| self.0.advance_watching(&domains, step, steps));
+        let (least, most): (Vec<i64>, Vec<i64>) = seen.into_iter().unzip();
+        let ended = advanced.ended.map(|ended| ended.domain);
+        let state = to_array(py, &advanced.domains)?;
+        Ok((
+            state,
+            advanced.steps,
+            ended,
+            least.into_pyarray(py),
+            most.into_pyarray(py),
+        ))
+    }
+
     /// Domain, pass, index and window of each slot, or the domain that ends the run before this step.
     fn deal<'py>(
         &self,

@@ -1,0 +1,72 @@
+"""Writes golden.json from the oracle: `python tests/oracle/make_golden.py`. A change in it is a new plan version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import blake3
+import xxhash
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from oracle_rng import key, permute, random_u64
+from oracle_shares import half_cosine, parts, shares
+from random_runs import make_run
+
+FILE = Path(__file__).resolve().parent / "golden.json"
+KEYS = ((0, "pass", 0, "a"), (1234, "pass", 3, "web-fra"), ((1 << 63) - 1, "slots", 1 << 40, ""), (7, "draw", 5, "é"))
+SIZES = (1, 2, 3, 10, 64, 65, 1000, 10**10, (1 << 63) - 1, 1 << 63)
+
+
+def golden() -> dict[str, Any]:
+    """Everything that must never change, from the oracle alone."""
+    made = [key(*args) for args in KEYS]
+    return {
+        "keys": [[list(args), list(value)] for args, value in zip(KEYS, made, strict=True)],
+        "random": [[list(made[0]), counter, random_u64(made[0], counter)] for counter in (0, 1, 2**32, 2**64 - 1)],
+        "permutations": [
+            [list(made[1]), n, index, permute(made[1], n, index)] for n in SIZES for index in sorted({0, n // 3, n - 1})
+        ],
+        "half_cosine": [half_cosine(i) for i in range(257)],
+        "shares": _shares(),
+        "rows": _rows(),
+        "runs": [_run(seed) for seed in (3, 5, 8, 12, 21, 30)],
+    }
+
+
+def _shares() -> list[Any]:
+    views = [(10, 75, 8), (1, 5, 8), (1000, 8000, 8)]
+    weights = [{"a": 1, "b": 1, "c": 1}, {"a": 0.3, "b": 0, "c": 0.7}, {"a": 1e-6, "b": 0.1, "c": 1e9}]
+    return [[w, views, shares(parts(w, ["a", "b", "c"]), views)] for w in weights]
+
+
+def _rows() -> list[Any]:
+    rows = [(b"\x01\x00\x02\x00\x03\x00", [1, 2], "a", 1.0), (b"\xff" * 12, [], "web-fra", 0.5)]
+    digests = [row_digest(*row) for row in rows]
+    plain = [[ids.hex(), edges, name, weight] for ids, edges, name, weight in rows]
+    return [plain, [digest.hex() for digest in digests], blake3.blake3(b"".join(digests)).hexdigest()]
+
+
+def row_digest(ids: bytes, edges: list[int], name: str, loss_weight: float) -> bytes:
+    """XXH3-128 of a row, as served."""
+    import struct
+
+    parts = [ids, *(struct.pack("<I", edge) for edge in edges), struct.pack("<I", len(edges))]
+    parts += [name.encode(), struct.pack("<I", len(name.encode())), struct.pack("<f", loss_weight)]
+    return xxhash.xxh3_128_digest(b"".join(parts))
+
+
+def _run(seed: int) -> dict[str, Any]:
+    """A random run: its first steps in full, and a hash of all of it."""
+    run = make_run(seed)
+    steps = list(run.oracle())
+    whole = hashlib.sha256(json.dumps([step.slots for step in steps]).encode()).hexdigest()
+    return {"seed": seed, "steps": len(steps), "first": [step.slots for step in steps[:2]], "sha256": whole}
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(golden(), separators=(",", ":")).replace('],"', '],\n"') + "\n")

@@ -1,0 +1,62 @@
+"""Golden vectors: neither the oracle nor the Rust core may ever give other numbers under one plan version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import make_golden
+import numpy as np
+import pytest
+from headrace import native
+from make_golden import FILE
+from random_runs import make_run
+
+GOLDEN = json.loads(FILE.read_text())
+
+
+def test_oracle_gives_the_golden_vectors() -> None:
+    assert json.loads(json.dumps(make_golden.golden())) == GOLDEN
+
+
+def test_keys_and_random_numbers() -> None:
+    for (seed, purpose, number, name), expected in GOLDEN["keys"]:
+        assert list(native.key(seed, purpose, number, name)) == expected
+    for key, counter, expected in GOLDEN["random"]:
+        assert native.random_u64(tuple(key), counter) == expected
+
+
+def test_permutations() -> None:
+    for key, n, index, expected in GOLDEN["permutations"]:
+        assert native.permute(tuple(key), n, index) == expected
+        assert native.permute_many(tuple(key), n, np.array([index], dtype=np.uint64)).tolist() == [expected]
+
+
+def test_digests_of_rows_and_steps() -> None:
+    rows, digests, step = GOLDEN["rows"]
+    for (ids, edges, name, weight), expected in zip(rows, digests, strict=True):
+        data = bytes.fromhex(ids)
+        made = native.row_digests(
+            data,
+            len(data),
+            np.array([len(edges)], dtype=np.uint32),
+            np.array(edges, dtype=np.uint32),
+            ["other", name],
+            np.array([1], dtype=np.uint32),
+            np.array([weight], dtype=np.float32),
+        )
+        assert made.hex() == expected
+    assert native.step_digest(bytes.fromhex("".join(digests))).hex() == step
+
+
+@pytest.mark.parametrize("golden", GOLDEN["runs"], ids=lambda golden: f"seed{golden['seed']}")
+def test_whole_runs(golden: dict[str, object]) -> None:
+    plan = make_run(int(str(golden["seed"]))).plan()
+    steps = []
+    for step in range(plan.end or 0):
+        draw = plan.draw(step)
+        columns = (draw.domains, draw.passes, draw.indices, draw.windows)
+        steps.append([[plan.domains[d], int(p), int(i), int(w)] for d, p, i, w in zip(*columns, strict=True)])
+    assert len(steps) == golden["steps"]
+    assert steps[:2] == golden["first"]
+    assert hashlib.sha256(json.dumps(steps).encode()).hexdigest() == golden["sha256"]
