@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,10 @@ class WeightsBody:
     loss_weights: Mapping[str, float] = field(default_factory=dict)
 
     kind = "weights"
+
+    def __post_init__(self) -> None:
+        _check_numbers("weight", self.weights)
+        _check_numbers("loss weight", self.loss_weights)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +70,15 @@ class Event:
                 f"an event from step {self.from_step} cannot end at step {self.until_step}; "
                 f"name an end after its first step, or none"
             )
+
+
+def _check_numbers(what: str, weights: Mapping[str, float]) -> None:
+    """Refuses what no stream can be made of; what a run makes of it is judged by the validator."""
+    for name, weight in weights.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise UsageError(f"{what} of `{name}` is not a number")
+        if not math.isfinite(weight) or weight < 0:
+            raise UsageError(f"{what} of `{name}` must be a finite number of at least 0, not {weight}")
 
 
 def canonical(value: Any) -> str:

@@ -40,6 +40,8 @@ def lines_of(text: str) -> dict[Path, int]:
     for number, line in enumerate(text.splitlines(), 1):
         if header := _HEADER.match(line):
             table = _resolve(_names(header[2]), counts, is_array=header[1] == "[[")
+            for depth in range(1, len(table)):
+                found.setdefault(table[:depth], number)
             found[table] = number
         elif key := _KEY.match(line):
             found.setdefault((*table, *_names(key[1])), number)

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import sys
 from pathlib import Path
 from typing import Any
 
 import blake3
 import xxhash
+from headrace.server.plan import log
+from headrace.server.plan.facts import CorpusFacts, ViewFacts
+from headrace.server.plan.spec import RunSpec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from oracle_rng import key, permute, random_u64
 from oracle_shares import half_cosine, parts, shares
-from random_runs import make_run
+from random_runs import RandomRun, make_run
 
 FILE = Path(__file__).resolve().parent / "golden.json"
 KEYS = ((0, "pass", 0, "a"), (1234, "pass", 3, "web-fra"), ((1 << 63) - 1, "slots", 1 << 40, ""), (7, "draw", 5, "é"))
+RUNS = (3, 5, 8, 12, 21, 30)
 SIZES = (1, 2, 3, 10, 64, 65, 1000, 10**10, (1 << 63) - 1, 1 << 63)
 
 
-def golden() -> dict[str, Any]:
-    """Everything that must never change, from the oracle alone."""
+def vectors() -> dict[str, Any]:
+    """Numbers that must never change, from the oracle alone."""
     made = [key(*args) for args in KEYS]
     return {
         "keys": [[list(args), list(value)] for args, value in zip(KEYS, made, strict=True)],
@@ -34,7 +39,6 @@ def golden() -> dict[str, Any]:
         "half_cosine": [half_cosine(i) for i in range(257)],
         "shares": _shares(),
         "rows": _rows(),
-        "runs": [_run(seed) for seed in (3, 5, 8, 12, 21, 30)],
     }
 
 
@@ -53,20 +57,35 @@ def _rows() -> list[Any]:
 
 def row_digest(ids: bytes, edges: list[int], name: str, loss_weight: float) -> bytes:
     """XXH3-128 of a row, as served."""
-    import struct
-
     parts = [ids, *(struct.pack("<I", edge) for edge in edges), struct.pack("<I", len(edges))]
     parts += [name.encode(), struct.pack("<I", len(name.encode())), struct.pack("<f", loss_weight)]
     return xxhash.xxh3_128_digest(b"".join(parts))
 
 
 def _run(seed: int) -> dict[str, Any]:
-    """A random run: its first steps in full, and a hash of all of it."""
+    """A random run, written out so that no library's random numbers matter; its first steps, and a hash of all."""
     run = make_run(seed)
     steps = list(run.oracle())
     whole = hashlib.sha256(json.dumps([step.slots for step in steps]).encode()).hexdigest()
-    return {"seed": seed, "steps": len(steps), "first": [step.slots for step in steps[:2]], "sha256": whole}
+    document = {"spec": run.spec.to_json(), "tokens": dict(run.facts.tokens), "events": run.plain_events()}
+    views = [[*key, view.windows, view.real_tokens] for key, view in run.facts.views.items()]
+    return {**document, "views": views, "steps": len(steps), "first": [s.slots for s in steps[:2]], "sha256": whole}
+
+
+def run_of(golden: dict[str, Any]) -> RandomRun:
+    """The run that a golden entry describes."""
+    views = {(name, s, p): ViewFacts(windows=n, real_tokens=r) for name, s, p, n, r in golden["views"]}
+    facts = CorpusFacts(digest=bytes(32), tokens=golden["tokens"], vocab_size=100, pad_id=1, views=views)
+    events: list[log.Event] = []
+    for plain in golden["events"]:
+        body = log.body_from_json(plain["kind"], json.dumps(plain["body"]))
+        steps = {"from_step": plain["from_step"], "until_step": plain["until_step"]}
+        events.append(log.append(events, body=body, **steps, author="", reason="", time_us=0))
+    return RandomRun(seed=-1, spec=RunSpec.from_json(golden["spec"]), facts=facts, events=tuple(events))
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(golden(), separators=(",", ":")).replace('],"', '],\n"') + "\n")
+    FILE.write_text(
+        json.dumps({**vectors(), "runs": [_run(seed) for seed in RUNS]}, separators=(",", ":")).replace('],"', '],\n"')
+        + "\n"
+    )

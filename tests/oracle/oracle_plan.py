@@ -1,7 +1,7 @@
 """The plan in plain Python, step by step and slot by slot from step 0: the rules as they are written, nothing clever.
 
 Input is plain values: a spec as its JSON document, facts as {"tokens": {domain: T}, "views": {(domain, seq_len,
-packing): (windows, real tokens)}}, events as dicts (sequence, kind, from_step, until_step, body) without cancelled ones.
+packing): (windows, real tokens)}}, events as dicts (sequence, kind, from_step, until_step, body), none cancelled.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from oracle_rng import key, permute, random_u64
-from oracle_shares import between, gone, parts, shares
+from oracle_shares import between, gone, largest_remainder, parts, shares
 
 WINDOW = 2**32
 
@@ -193,8 +193,6 @@ class Oracle:
         credit = self.domains[name].credit
         if not any(share):
             return
-        from oracle_shares import largest_remainder
-
         gifts = largest_remainder(abs(credit), share)
         self.domains[name].credit = 0
         for other, gift in zip(self.names, gifts, strict=True):

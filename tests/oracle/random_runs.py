@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 from decimal import Decimal
@@ -30,11 +31,13 @@ class RandomRun:
         return Plan(self.spec, self.facts, self.events, anchors)
 
     def oracle(self) -> Oracle:
-        import json
-
         views = {key: (view.windows, view.real_tokens) for key, view in self.facts.views.items()}
         spec = json.loads(self.spec.to_json())
-        return Oracle(spec, dict(self.facts.tokens), views, [plain_event(event) for event in log.live(self.events)])
+        return Oracle(spec, dict(self.facts.tokens), views, self.plain_events())
+
+    def plain_events(self) -> list[dict[str, Any]]:
+        """The events by sequence, as the oracle wants them."""
+        return [plain_event(event) for event in self.events]
 
 
 def plain_event(event: Event) -> dict[str, Any]:
