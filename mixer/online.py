@@ -72,6 +72,17 @@ def start(initial: Mapping[str, float], spec: OnlineSpec, losses: Mapping[str, f
     return OnlineState(weights=weights, rewards=dict.fromkeys(weights, 0.0), losses=dict(losses or {}))
 
 
+def rebase(state: OnlineState, weights: Mapping[str, float]) -> OnlineState:
+    """Go on from the weights that are in force; domains that joined start without an estimate, those that left go."""
+    now = normalise(weights, place="online")
+    return replace(
+        state,
+        weights=now,
+        rewards={name: state.rewards.get(name, 0.0) for name in now},
+        losses={name: loss for name, loss in state.losses.items() if name in now},
+    )
+
+
 def advance(state: OnlineState, report: Report, spec: OnlineSpec) -> OnlineState:
     """The state after one more report (a window of steps, summed)."""
     screened = screen(report, state.weights, after=state.step)
