@@ -81,6 +81,7 @@ class Plan:
         self.spec = spec
         self.facts = facts
         self.domains: tuple[str, ...] = facts.domains
+        self.names: tuple[str, ...] = facts.domains  # bytewise
         self.events = tuple(events)
         self.live = live(self.events)
         check_names(spec, facts)
@@ -104,7 +105,7 @@ class Plan:
     def draw(self, step: int) -> Draw:
         """The slots of a step. Raises OutOfRangeError at or beyond the end."""
         span = self._span(step)
-        slots, ended = self._piece(span).deal(self.cursor(step).state, step)
+        slots, ended = self.piece(span).deal(self.state(step), step)
         if slots is None:
             raise self._beyond(step, step, ended)
         domains, passes, indices, windows = slots
@@ -129,7 +130,7 @@ class Plan:
         while cursor.step < step:
             span = self._span(cursor.step)
             wanted = min(span.end, step) - cursor.step
-            state, made, ended = self._piece(span).advance(cursor.state, cursor.step, wanted)
+            state, made, ended = self.piece(span).advance(cursor.state, cursor.step, wanted)
             cursor = Cursor(step=cursor.step + made, domains=self.domains, state=state)
             self._anchors.remember(cursor)
             if ended is not None:
@@ -153,12 +154,12 @@ class Plan:
 
     def weights(self, step: int) -> dict[str, float]:
         """Target weights of real tokens, before caps; they sum to 1."""
-        parts = self._piece(self._span(step)).parts(step)
+        parts = self.piece(self._span(step)).parts(step)
         return {name: int(part) / PARTS for name, part in zip(self.domains, parts, strict=True)}
 
     def shares(self, step: int) -> npt.NDArray[np.int64]:
         """Target shares of the slots in units of 2^-32, before caps."""
-        return self._piece(self._span(step)).shares(step)
+        return self.piece(self._span(step)).shares(step)
 
     def loss_weights(self, step: int) -> dict[str, float]:
         """Loss weight of each domain at a step."""
@@ -204,7 +205,7 @@ class Plan:
 
     def _weighted(self, span: Span) -> Iterator[str]:
         """Domains with a weight somewhere in a span."""
-        ends = zip(self._piece(span).parts(span.first), self._piece(span).parts(span.end - 1), strict=True)
+        ends = zip(self.piece(span).parts(span.first), self.piece(span).parts(span.end - 1), strict=True)
         return (name for name, (first, last) in zip(self.domains, ends, strict=True) if first or last)
 
     def _why(self, domain: int) -> str:
@@ -223,7 +224,16 @@ class Plan:
         why = "the last phase is over" if ended is None else self._why(ended)
         return OutOfRangeError(f"run `{self.spec.name}` has steps 0 to {end - 1}, there is no step {step}: {why}")
 
-    def _piece(self, span: Span) -> Piece:
+    def state(self, step: int) -> Words:
+        """The kernel's state at the start of a step: rows in bytewise order of the names."""
+        return self.cursor(step).state
+
+    def size(self, name: str, step: int) -> int:
+        """Real tokens that a domain has at a step."""
+        return self.facts.tokens[name]
+
+    def piece(self, span: Span) -> Piece:
+        """The kernel's piece of a span, made once."""
         piece = self._pieces.get(span.first)
         if piece is None:
             piece = self._pieces[span.first] = make_piece(self.spec, self.facts, span)

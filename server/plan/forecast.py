@@ -1,0 +1,252 @@
+"""What a run will do before anything runs: tokens and epochs by phase and domain, wraps, caps, waste, deviation.
+
+The forecast walks the plan itself, so it cannot disagree with the stream. Its work is that of advancing the cursor once
+over the run, and a little more for each domain that wraps or reaches its cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from headrace.native import Piece
+from headrace.server.plan.cursor import FIELDS, Words
+from headrace.server.plan.plan import Plan
+from headrace.server.plan.scaling import effective_tokens
+from headrace.server.plan.timeline import Span
+
+MANY_EPOCHS = 4.0
+"""Beyond it repeated tokens lose their worth quickly (Muennighoff et al., 2023)."""
+CHUNKS = 64
+WINDOW = 1 << 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unread:
+    """What the pass that a new view ended had left: windows and plan tokens of it, at a phase's first step."""
+
+    step: int
+    windows: int
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DomainForecast:
+    """One domain over the whole run. `worth` are the new tokens that the served ones are worth; deviations in windows.
+
+    `wraps_at` and `capped_at` are the steps in which its first pass is used up and in which it takes its last window
+    before the cap.
+    """
+
+    name: str
+    size: int
+    tokens: int
+    epochs: float
+    worth: float
+    wraps_at: int | None
+    capped_at: int | None
+    unread: tuple[Unread, ...]
+    ahead: float
+    behind: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseForecast:
+    """Steps [first, end) of a phase, with plan tokens and epochs by domain."""
+
+    name: str
+    first: int
+    end: int
+    tokens: Mapping[str, int]
+    epochs: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecast:
+    """A run from step 0 to `end`. `warnings` are sentences that name domains."""
+
+    run: str
+    end: int
+    end_reason: str
+    tokens: int
+    phases: tuple[PhaseForecast, ...]
+    domains: tuple[DomainForecast, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass
+class _Seen:
+    """What the walk has found of the domains so far."""
+
+    wraps: dict[int, int] = field(default_factory=dict)
+    caps: dict[int, int] = field(default_factory=dict)
+    unread: dict[int, list[Unread]] = field(default_factory=dict)
+    least: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    most: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+def make_forecast(plan: Plan, progress: Callable[[int], None] = lambda step: None) -> Forecast:
+    """Walks the whole run. `progress` is told the steps done."""
+    end = plan.end
+    assert end is not None
+    seen = _Seen(least=np.zeros(len(plan.names), np.int64), most=np.zeros(len(plan.names), np.int64))
+    for first, last, span in _chunks(plan, end):
+        _walk(plan, span, first, last, seen)
+        progress(last)
+    phases = tuple(_phases(plan, end))
+    domains = tuple(_domain(plan, i, end, seen) for i in range(len(plan.names)))
+    return Forecast(
+        run=plan.spec.name,
+        end=end,
+        end_reason=plan.end_reason,
+        tokens=_tokens(plan, 0, end),
+        phases=phases,
+        domains=domains,
+        warnings=tuple(_warnings(plan, end, domains)),
+    )
+
+
+def _tokens(plan: Plan, first: int, last: int) -> int:
+    """Nominal tokens of steps [first, last)."""
+    shapes = plan.shapes(first)
+    return sum(
+        (min(s.to_step, last) - max(s.from_step, first)) * s.batch * s.seq_len for s in shapes if s.from_step < last
+    )
+
+
+def _chunks(plan: Plan, end: int) -> Iterator[tuple[int, int, Span]]:
+    """Ranges of steps within a span, short enough to look for a step inside."""
+    for span in plan.timeline.spans:
+        last = min(span.end, end)
+        size = max(-(-(last - span.first) // CHUNKS), 1)
+        for first in range(span.first, last, size):
+            yield first, min(first + size, last), span
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chunk:
+    """Steps [first, last) of a span, with the state at its start."""
+
+    piece: Piece
+    before: Words
+    first: int
+    last: int
+
+    def state(self, step: int) -> Words:
+        return self.piece.advance(self.before, self.first, step - self.first)[0]
+
+    def wrapped(self, place: int, after: Words) -> bool:
+        return _wrapped(self.before[place], after[place])
+
+    def capped(self, place: int, after: Words) -> bool:
+        return int(self.piece.windows_left(after)[place]) == 0
+
+    def first_step(self, place: int, happened: Callable[[int, Words], bool]) -> int:
+        """The step that made something happen to a domain which has happened by the end of the chunk."""
+        low, high = self.first, self.last
+        while high - low > 1:
+            middle = (low + high) // 2
+            if happened(place, self.state(middle)):
+                high = middle
+            else:
+                low = middle
+        return high - 1
+
+
+def _walk(plan: Plan, span: Span, first: int, last: int, seen: _Seen) -> None:
+    """One chunk: extremes of credit, and the steps at which something happens to a domain."""
+    chunk = _Chunk(piece=plan.piece(span), before=plan.state(first), first=first, last=last)
+    after, _, _, least, most = chunk.piece.advance_watching(chunk.before, first, last - first)
+    seen.least, seen.most = np.minimum(seen.least, least), np.maximum(seen.most, most)
+    for i in range(len(plan.names)):
+        if _view_ended(chunk.before[i], after[i]):
+            seen.unread.setdefault(i, []).append(_left_over(chunk.before[i], span.first))
+        if i not in seen.wraps and chunk.wrapped(i, after):
+            seen.wraps[i] = chunk.first_step(i, chunk.wrapped)
+        if i not in seen.caps and chunk.capped(i, after) and _has_weight(plan, span, i):
+            seen.caps[i] = chunk.first_step(i, chunk.capped)
+
+
+def _has_weight(plan: Plan, span: Span, place: int) -> bool:
+    """Whether a domain has weight somewhere in a span."""
+    piece = plan.piece(span)
+    return bool(piece.parts(span.first)[place] or piece.parts(span.end - 1)[place])
+
+
+def _field(row: Words, name: str) -> int:
+    return int(row[FIELDS.index(name)])
+
+
+def _view_ended(before: Words, after: Words) -> bool:
+    return bool(_field(before, "windows") and _field(before, "view") != _field(after, "view"))
+
+
+def _wrapped(before: Words, after: Words) -> bool:
+    """Whether a pass was used up between two states, and not ended by a new view alone."""
+    passes = _field(after, "pass") - _field(before, "pass") - _view_ended(before, after)
+    return passes > 0 or (_field(after, "windows") > 0 and _field(after, "index") == _field(after, "windows"))
+
+
+def _left_over(before: Words, step: int) -> Unread:
+    """What a pass has left. Its tokens after `split` are `real`, spread evenly over its windows from there on."""
+    split, index = _field(before, "split"), _field(before, "index")
+    windows, real = _field(before, "windows"), _field(before, "real")
+    dealt = (index - split) * real // (windows - split)
+    return Unread(step=step, windows=windows - index, tokens=real - dealt)
+
+
+def _phases(plan: Plan, end: int) -> Iterator[PhaseForecast]:
+    for shape in plan.shapes():
+        last = min(shape.to_step, end)
+        if last <= shape.from_step:
+            return
+        served = plan.cursor(last).tokens - plan.cursor(shape.from_step).tokens
+        tokens = {name: int(count) for name, count in zip(plan.domains, served, strict=True)}
+        epochs = {name: count / plan.size(name, last) for name, count in tokens.items()}
+        yield PhaseForecast(name=shape.phase, first=shape.from_step, end=last, tokens=tokens, epochs=epochs)
+
+
+def _domain(plan: Plan, place: int, end: int, seen: _Seen) -> DomainForecast:
+    name = plan.names[place]
+    served = int(plan.cursor(end).tokens[plan.domains.index(name)])
+    size = plan.size(name, end)
+    return DomainForecast(
+        name=name,
+        size=size,
+        tokens=served,
+        epochs=served / size,
+        worth=effective_tokens(served, size),
+        wraps_at=seen.wraps.get(place),
+        capped_at=seen.caps.get(place),
+        unread=tuple(seen.unread.get(place, ())),
+        ahead=max(-int(seen.least[place]), 0) / WINDOW,
+        behind=max(int(seen.most[place]), 0) / WINDOW,
+    )
+
+
+def _warnings(plan: Plan, end: int, domains: tuple[DomainForecast, ...]) -> Iterator[str]:
+    if end < plan.timeline.steps:
+        missing = sum(
+            (s.to_step - max(s.from_step, end)) * s.batch * s.seq_len for s in plan.shapes() if s.to_step > end
+        )
+        yield (
+            f"the run ends at step {end} of {plan.timeline.steps}, {missing} tokens short: {plan.end_reason}; "
+            f"raise a cap, add text, or ask for fewer tokens"
+        )
+    for domain in domains:
+        if domain.epochs > MANY_EPOCHS:
+            yield (
+                f"domain `{domain.name}` is read {domain.epochs:.2f} times: its {domain.tokens} tokens are worth about "
+                f"{domain.worth:.0f} new ones; above {MANY_EPOCHS:g} epochs repeated text is worth ever less"
+            )
+        if domain.capped_at is not None:
+            yield f"domain `{domain.name}` reaches its cap in step {domain.capped_at} and gets nothing after it"
+        if not domain.tokens:
+            yield f"domain `{domain.name}` is never read"
+        for unread in domain.unread:
+            yield (
+                f"the new view at step {unread.step} leaves {unread.windows} windows ({unread.tokens} tokens) of the "
+                f"pass of domain `{domain.name}` unread"
+            )

@@ -1,0 +1,58 @@
+"""A forecast as lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.server.plan.forecast import DomainForecast, Forecast
+
+
+def forecast_lines(forecast: Forecast) -> list[str]:
+    """The table of domains, the table of phases, and what to look at."""
+    lines = [
+        f"run {forecast.run}: {forecast.end} steps, {short(forecast.tokens)} tokens; ends: {forecast.end_reason}",
+        "",
+    ]
+    head = ("domain", "size", "tokens", "epochs", "worth", "wraps at", "cap at", "ahead", "behind")
+    lines += _table([head, *(_row(domain) for domain in forecast.domains)])
+    phases = forecast.phases
+    lines += ["", "epochs by phase"]
+    head = ("domain", *(f"{phase.name} [{phase.first}, {phase.end})" for phase in phases), "all")
+    rows = [(d.name, *(f"{phase.epochs[d.name]:.3f}" for phase in phases), f"{d.epochs:.3f}") for d in forecast.domains]
+    lines += _table([head, *rows])
+    return lines + [f"warning: {warning}" for warning in forecast.warnings]
+
+
+def _row(domain: DomainForecast) -> Sequence[str]:
+    return (
+        domain.name,
+        short(domain.size),
+        short(domain.tokens),
+        f"{domain.epochs:.3f}",
+        f"{domain.worth / domain.tokens:.1%}" if domain.tokens else "-",
+        "-" if domain.wraps_at is None else str(domain.wraps_at),
+        "-" if domain.capped_at is None else str(domain.capped_at),
+        f"{domain.ahead:.2f}",
+        f"{domain.behind:.2f}",
+    )
+
+
+def _table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Columns aligned: names to the left, figures to the right."""
+    cells = [list(row) for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def short(count: int) -> str:
+    """A count of tokens as people write it: 950, 12.30K, 80.00B."""
+    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if count >= size:
+            return f"{count / size:.2f}{unit}"
+    return str(count)
