@@ -17,9 +17,9 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     lines += _table([head, *(_row(domain) for domain in forecast.domains)])
     phases = forecast.phases
     lines += ["", "epochs by phase"]
-    head = ("domain", *(f"{phase.name} [{phase.first}, {phase.end})" for phase in phases), "all")
+    columns = ("domain", *(f"{phase.name} [{phase.first}, {phase.end})" for phase in phases), "all")
     rows = [(d.name, *(f"{phase.epochs[d.name]:.3f}" for phase in phases), f"{d.epochs:.3f}") for d in forecast.domains]
-    lines += _table([head, *rows])
+    lines += _table([columns, *rows])
     return lines + [f"warning: {warning}" for warning in forecast.warnings]
 
 
