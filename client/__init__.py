@@ -1,0 +1,56 @@
+"""The client: a loader that streams a run's batches and can resume it exactly. No torch here.
+
+Names are loaded when they are first used, so that the command starts fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.client.batch import IGNORE, Batch
+    from headrace.client.fork import ForkError
+    from headrace.client.launch import ranks_from_env
+    from headrace.client.loader import Loader
+    from headrace.client.prefetch import StallError, Stats
+    from headrace.client.retry import ClosedError
+    from headrace.client.session import Opened
+    from headrace.client.settings import Settings, Tls
+    from headrace.client.state import State
+
+_HOMES = {
+    "IGNORE": "batch",
+    "Batch": "batch",
+    "ClosedError": "retry",
+    "ForkError": "fork",
+    "Loader": "loader",
+    "Opened": "session",
+    "Settings": "settings",
+    "StallError": "prefetch",
+    "State": "state",
+    "Stats": "prefetch",
+    "Tls": "settings",
+    "ranks_from_env": "launch",
+}
+
+__all__ = [
+    "IGNORE",
+    "Batch",
+    "ClosedError",
+    "ForkError",
+    "Loader",
+    "Opened",
+    "Settings",
+    "StallError",
+    "State",
+    "Stats",
+    "Tls",
+    "ranks_from_env",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -6,6 +6,7 @@ A user's mistake never shows a traceback: every `HeadraceError` is printed as on
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 
@@ -15,6 +16,7 @@ from headrace.proto.errors import HeadraceError
 
 # name -> (module below headrace.client.cli, attribute, help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "state": ("state", "state", "Look at a loader's state in a checkpoint."),
     "mixer": ("mixer", "mixer", "Find mixture weights, and push them."),
 }
 
@@ -63,6 +65,15 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else "see `headrace --help`"
+            raise click.UsageError(f"no command `{args[0]}`; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if COMMANDS:
             with formatter.section("Commands"):
@@ -86,6 +97,10 @@ def run() -> None:
         if known is None:
             raise
         fail(known)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        fail(HeadraceError(f"{error.filename}: {error.strerror}"))
 
 
 def fail(error: HeadraceError) -> None:

@@ -1,0 +1,100 @@
+"""One step's rows while its ranges arrive: a buffer of the rank's rows, filled range by range, then a Batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from headrace.client.batch import Batch
+from headrace.client.buffers import Pool
+from headrace.client.session import Session
+from headrace.client.wire import Part
+from headrace.proto.errors import DataLossError, HeadraceError
+
+
+class Assembly:
+    """A step that is being fetched. The caller's lock guards everything but `fill`, which writes to rows of its own.
+
+    A step without a known shape lies past the last phase: it is asked for as one row, to be told of the end.
+    """
+
+    def __init__(self, session: Session, step: int, pool: Pool) -> None:
+        opened, rank = session.opened, session.rank
+        shape = opened.shape(step)
+        self.step = step
+        self.error: HeadraceError | None = None
+        self._session = session
+        self._pool = pool
+        self._known = shape is not None
+        if shape is not None and shape.batch % rank.world:
+            raise DataLossError(f"step {step}: {shape.batch} rows cannot be shared by {rank.world} ranks")
+        self.rows = shape.batch // rank.world if shape is not None else 1
+        self.first_slot = rank.rank * self.rows if shape is not None else 0
+        self._columns = shape.seq_len + 1 if shape is not None else 1
+        self._row_bytes = self._columns * opened.id_bytes
+        self.size = self.rows * self._row_bytes
+        self._missing = self.rows
+        self._parts: dict[int, Part] = {}
+
+    def allocate(self) -> None:
+        """Takes the buffer. Not in the constructor, so that a step which the bounds forbid takes none."""
+        kind = np.uint16 if self._session.opened.id_bytes == 2 else np.uint32
+        buffer = self._pool.take(self.size)
+        self._flat = buffer
+        self._ids = buffer.view(np.dtype(kind).newbyteorder("<")).reshape(self.rows, self._columns)
+
+    def ranges(self, message_bytes: int) -> Iterator[tuple[int, int]]:
+        """(first row, rows) of each call, none above what the server or `message_bytes` allows."""
+        most = max(1, min(self._session.opened.max_rows, message_bytes // self._row_bytes))
+        calls = -(-self.rows // most)
+        bounds = [self.rows * i // calls for i in range(calls + 1)]
+        return ((begin, end - begin) for begin, end in itertools.pairwise(bounds))
+
+    @property
+    def complete(self) -> bool:
+        return self._missing == 0 or self.error is not None
+
+    def fill(self, first: int, part: Part) -> None:
+        """Copies a range into the buffer; the only copy of the ids that the client makes."""
+        if not self._known or part.seq_len + 1 != self._columns:
+            raise DataLossError(
+                f"step {self.step}: rows of {part.seq_len} tokens arrived, {self._columns - 1} are due; "
+                "the run's shapes have changed since it was opened"
+            )
+        begin = first * self._row_bytes
+        self._flat[begin : begin + len(part.ids)] = np.frombuffer(part.ids, dtype=np.uint8)
+        self._parts[first] = part
+
+    def arrived(self, rows: int) -> None:
+        self._missing -= rows
+
+    def batch(self) -> Batch:
+        """The finished batch; the assembly is not to be used after it."""
+        parts = [self._parts[first] for first in sorted(self._parts)]
+        head = parts[0]
+        for part in parts[1:]:
+            if (part.segment, part.plan_hash) != (head.segment, head.plan_hash):
+                raise DataLossError(
+                    f"step {self.step}: its ranges come from segments {head.segment} and {part.segment}; "
+                    "the servers do not agree on the plan"
+                )
+        offsets = np.cumsum([0, *(part.edges.size for part in parts)]).astype(np.uint32)
+        ends = [part.edge_ends + offset for part, offset in zip(parts, offsets, strict=False)]
+        digests = np.frombuffer(b"".join(part.row_digests for part in parts), dtype=np.uint8)
+        return Batch(
+            step=self.step,
+            segment=head.segment,
+            first_slot=self.first_slot,
+            token_ids=self._ids,
+            real_ids=np.concatenate([part.real_ids for part in parts]),
+            domain=np.concatenate([part.domains for part in parts]),
+            domain_names=self._session.domain_names,
+            loss_weight=np.concatenate([part.loss_weights for part in parts]),
+            edge_ends=np.concatenate(ends),
+            edges=np.concatenate([part.edges for part in parts]),
+            row_digests=digests.reshape(-1, 16),
+            plan_hash=head.plan_hash,
+            next_plan_hash=head.next_plan_hash,
+            pad_id=self._session.opened.pad_id,
+        )

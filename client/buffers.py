@@ -1,0 +1,51 @@
+"""Memory for token ids, used again once nobody looks at it.
+
+A fresh megabyte for every batch costs a page fault for each of its pages, and glibc gives the pages back every time.
+So a pool keeps the arrays that it has given out, and gives one out again when nothing refers to it any more: neither
+the batch nor any array or tensor made from it. A trainer may therefore keep a batch as long as it likes; it costs one
+more buffer. This reads CPython's reference counts and so needs the GIL; without one, memory is never used again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Buffer = NDArray[np.uint8]
+
+
+def _plain(size: int) -> Buffer:
+    return np.empty(size, dtype=np.uint8)
+
+
+def _references(buffers: list[Buffer]) -> list[int]:
+    return [sys.getrefcount(buffer) for buffer in buffers]
+
+
+# What the function above counts for a buffer that only its list holds: measured, for versions of CPython differ.
+_IDLE = _references([_plain(0)])[0]
+_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+class Pool:
+    """Holds up to `keep` buffers of the size asked for last. Not thread-safe: the caller holds its lock."""
+
+    def __init__(self, keep: int, make: Callable[[int], Buffer] = _plain) -> None:
+        self._keep = keep if _GIL else 0
+        self._make = make
+        self._buffers: list[Buffer] = []
+
+    def take(self, size: int) -> Buffer:
+        """A writable buffer of exactly `size` bytes, contents undefined."""
+        if self._buffers and self._buffers[0].size != size:
+            self._buffers.clear()
+        for index, count in enumerate(_references(self._buffers)):
+            if count == _IDLE:
+                return self._buffers[index]
+        fresh = self._make(size)
+        if len(self._buffers) < self._keep:
+            self._buffers.append(fresh)
+        return fresh

@@ -1,0 +1,149 @@
+"""Channels to one or more servers, and one try of one call on the one in use.
+
+Any replica answers any request, so a transport failure moves on to the next address; an answer that says "try again"
+(a step above the seal) stays where it is. Ranks start at different addresses. gRPC's own retries are off: ours know
+the cause and say it. The token is read from its file again when the file changes, and never logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import headrace.client.fork  # noqa: F401  before grpc: switches its fork handlers on
+from headrace.client.settings import MAX_MESSAGE_BYTES, Tls
+from headrace.proto.errors import HeadraceError, UnavailableError, UsageError, from_rpc
+
+log = logging.getLogger("headrace.client")
+
+_SERVICE = "/headrace.v1.DataService/"
+_LOOPBACK = ("127.", "localhost", "[::1]", "unix:", "ipv4:127.", "ipv6:[::1]")
+
+_OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.enable_retries", 0),
+    # Two loaders of one process do not wait for each other on one connection.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
+)
+
+
+class Endpoints:
+    """The servers of one loader. Thread-safe; bound to the process that makes it."""
+
+    def __init__(self, addresses: Sequence[str], *, tls: Tls | None, token_file: Path | None, start: int) -> None:
+        self._addresses = list(addresses)
+        check_addresses(self._addresses, tls=tls, token_file=token_file)
+        self._tls = tls
+        self._token = Token(token_file) if token_file else None
+        self._lock = threading.Lock()
+        self._at = start % len(self._addresses)
+        self._channels: dict[str, grpc.Channel] = {}
+        self._closed = False
+
+    @property
+    def current(self) -> str:
+        return self._addresses[self._at]
+
+    def call(
+        self, method: str, request: Any, *, timeout: float, doing: str, read: Callable[[bytes], Any] | None = None
+    ) -> Any:
+        """One try. Without `read` the reply is raw bytes. Raises the HeadraceError that the status stands for."""
+        address, channel = self._use()
+        stub = channel.unary_unary(_SERVICE + method, type(request).SerializeToString, read)
+        metadata = self._token.metadata() if self._token else None
+        try:
+            return stub(request, timeout=timeout, metadata=metadata)
+        except grpc.RpcError as error:
+            failure, moved = _judge(error, doing=doing, endpoint=address)
+            if moved:
+                self._move_on(address)
+            raise failure from None
+        except ValueError as error:  # the channel was closed under us
+            raise UnavailableError(f"cannot {doing} from `{address}`: {error}") from None
+
+    def _use(self) -> tuple[str, grpc.Channel]:
+        with self._lock:
+            if self._closed:
+                raise UnavailableError("the loader is closed")
+            address = self.current
+            if address not in self._channels:
+                self._channels[address] = _connect(address, self._tls)
+            return address, self._channels[address]
+
+    def _move_on(self, failed: str) -> None:
+        with self._lock:
+            if len(self._addresses) > 1 and self.current == failed:
+                self._at = (self._at + 1) % len(self._addresses)
+                log.info("moving from `%s` to `%s`", failed, self.current)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.close()
+
+
+class Token:
+    """A bearer token in a file, read again when the file changes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, str] | None = None
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        try:
+            changed = self._path.stat().st_mtime_ns
+            if self._seen is None or self._seen[0] != changed:
+                self._seen = (changed, self._path.read_text(encoding="utf-8").strip())
+        except OSError as error:
+            raise UsageError(f"token file {self._path} cannot be read: {error.strerror}") from None
+        return (("authorization", f"Bearer {self._seen[1]}"),)
+
+
+def check_addresses(addresses: Sequence[str], *, tls: Tls | None, token_file: Path | None) -> None:
+    """Refuses an empty list, odd addresses, and a token that would cross a network in the clear."""
+    if not addresses:
+        raise UsageError("endpoint: no address given; give host:port, or several")
+    for address in addresses:
+        if not address or "://" in address.removeprefix("dns://") or any(c.isspace() for c in address):
+            raise UsageError(f"endpoint {address!r} is not an address; give host:port, e.g. 127.0.0.1:7750")
+        if token_file and not tls and not address.startswith(_LOOPBACK):
+            raise UsageError(f"endpoint {address!r}: a token is sent only over TLS or to this machine; give tls=")
+
+
+def _connect(address: str, tls: Tls | None) -> grpc.Channel:
+    if tls is None:
+        return grpc.insecure_channel(address, options=_OPTIONS)
+    try:
+        ca, key, cert = (path.read_bytes() if path else None for path in (tls.ca, tls.key, tls.cert))
+    except OSError as error:
+        raise UsageError(f"tls: {error.filename} cannot be read: {error.strerror}") from None
+    credentials = grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
+    return grpc.secure_channel(address, credentials, options=_OPTIONS)
+
+
+def _judge(error: grpc.RpcError, *, doing: str, endpoint: str) -> tuple[HeadraceError, bool]:
+    """The exception, and whether the transport failed rather than the server answered."""
+    failure = from_rpc(error, doing=doing, endpoint=endpoint)
+    call: Any = error
+    answered = any(str(key) == "headrace-error" for key, _ in call.trailing_metadata() or ())
+    if answered:
+        return failure, False
+    details = call.details() or ""
+    broken = call.code() is grpc.StatusCode.CANCELLED or "RST_STREAM" in details or "Stream removed" in details
+    if broken or "oncurrent RPC limit" in details:
+        return UnavailableError(str(failure)), True
+    return failure, isinstance(failure, UnavailableError)

@@ -1,0 +1,85 @@
+"""Everything of a loader that is bound to one process: connections, threads, lease."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+
+from headrace.client.buffers import Pool
+from headrace.client.endpoints import Endpoints
+from headrace.client.fork import Owner
+from headrace.client.launch import Rank
+from headrace.client.ledger import Ledger
+from headrace.client.prefetch import Prefetcher
+from headrace.client.session import Opened, Session
+from headrace.client.settings import Settings
+from headrace.proto.errors import HeadraceError
+
+log = logging.getLogger("headrace.client")
+
+# How long closing waits for calls under way, and then for the server to hear of it.
+_CALLS_SECONDS = 2.0
+_CLOSE_SECONDS = 5.0
+
+
+class Live:
+    """An open run with its threads, until `close` (which gives the lease back) or `drop` (which keeps it)."""
+
+    def __init__(self, endpoints: Endpoints, opened: Opened, *, rank: Rank, settings: Settings, confirms: bool) -> None:
+        self.owner = Owner(f"the loader of run `{opened.run}`")
+        self.opened = opened
+        self.ledger = Ledger(opened.next_step)
+        self._endpoints = endpoints
+        self._session = Session(endpoints, opened, rank=rank, settings=settings)
+        self._confirms = confirms
+        self.prefetcher = Prefetcher(
+            self._session, self.ledger, settings=settings, pool=Pool(keep=2 * opened.lead + 2), confirms=confirms
+        )
+        self._ended = False
+        _alive.add(self)
+
+    def confirm_quietly(self) -> None:
+        """Tells the server what was taken; that it cannot be told now is only logged."""
+        if not self._confirms:
+            return
+        try:
+            self.prefetcher.confirm()
+        except HeadraceError as error:
+            log.warning("%s", error)
+
+    def close(self) -> None:
+        """Confirms, gives the lease back, ends threads and connections. Does nothing twice, or in a forked child."""
+        if self._ended or not self.owner.here():
+            return
+        self._stop()
+        if self._confirms:
+            try:
+                self._session.close(self.ledger.next(), timeout=_CLOSE_SECONDS)
+            except HeadraceError as error:
+                log.warning("%s; the lease ends by itself when nothing has been heard of it for a minute", error)
+        self._end()
+
+    def drop(self) -> None:
+        """Ends threads and connections and keeps the lease, for this rank is about to open the run again."""
+        if self._ended or not self.owner.here():
+            return
+        self._stop()
+        self._end()
+
+    def _stop(self) -> None:
+        self._ended = True
+        self.prefetcher.stop()
+        self.prefetcher.join(_CALLS_SECONDS)
+
+    def _end(self) -> None:
+        self._endpoints.close()
+        self.prefetcher.join(_CLOSE_SECONDS)
+        _alive.discard(self)
+
+
+_alive: weakref.WeakSet[Live] = weakref.WeakSet()
+# What a forked child holds of its parent's loaders: kept, because taking a channel apart there may hang.
+_inherited: list[Live] = []
+
+os.register_at_fork(after_in_child=lambda: _inherited.extend(_alive))

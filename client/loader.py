@@ -1,0 +1,238 @@
+"""The loader: iterate it and get this rank's rows of each step, from any server, after any restart.
+
+    loader = Loader("127.0.0.1:7750", "pretrain-1", rank=rank, world=world)
+    loader.load_state_dict(checkpoint["data"])
+    for batch in loader:
+        ...
+        checkpoint["data"] = loader.state_dict()
+
+It connects when the first batch is asked for, in the process that asks. It is its own iterator: `iter` twice goes on,
+it does not begin again. A step is taken when the loader has handed it out (its last micro-batch, when there are
+several); the state and what the server is told count taken steps, never prefetched ones.
+
+What was given up: a loader has one consumer; two threads that iterate it need a lock of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from headrace.client.batch import Batch
+from headrace.client.endpoints import Endpoints, check_addresses
+from headrace.client.fork import ForkError
+from headrace.client.launch import choose_launch, choose_rank
+from headrace.client.live import Live
+from headrace.client.prefetch import Stats
+from headrace.client.retry import ClosedError, keep_trying
+from headrace.client.session import Opened, Opening, open_run
+from headrace.client.settings import Settings, Tls
+from headrace.client.state import State
+from headrace.proto.errors import HeadraceError, UnavailableError, UsageError
+
+log = logging.getLogger("headrace.client")
+
+
+class Loader(Iterator[Batch]):
+    """Batches of a run for one data-parallel rank.
+
+    endpoint       "host:port", "dns:///name:port", or several of them: replicas that all serve the run
+    run            the run's name
+    rank, world    data-parallel coordinate; required when more than one process was launched
+    job, attempt   name of the launch and its restart count; taken from torchrun or Slurm, required when world > 1
+    mode           "train" holds the run's lease and confirms; "observe" reads sealed steps only
+    takeover       take the lease from another job that still holds it
+    micro_batches  hand out each step in this many equal parts
+    tls, token_file  how to prove who is calling
+    settings       times and sizes
+
+    Raises UsageError for arguments that cannot be right; ConflictError, StateMismatchError and others of
+    `headrace.proto.errors` when the server refuses; StallError when a batch does not come.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | Sequence[str],
+        run: str,
+        *,
+        rank: int | None = None,
+        world: int | None = None,
+        job: str | None = None,
+        attempt: int | None = None,
+        mode: str = "train",
+        takeover: bool = False,
+        micro_batches: int = 1,
+        tls: Tls | None = None,
+        token_file: str | Path | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self._addresses = [endpoint] if isinstance(endpoint, str) else list(endpoint)
+        self._tls = tls
+        self._token_file = Path(token_file) if token_file is not None else None
+        check_addresses(self._addresses, tls=tls, token_file=self._token_file)
+        if micro_batches < 1:
+            raise UsageError(f"micro_batches must be at least 1, not {micro_batches!r}")
+        self._rank = choose_rank(rank, world, environ=os.environ)
+        launch = None
+        if mode == "train":
+            launch = choose_launch(job, attempt, world=self._rank.world, environ=os.environ)
+        self._opening = Opening(run=run, mode=mode, launch=launch, rank=self._rank, takeover=takeover, state=None)
+        self._micro_batches = micro_batches
+        self._settings = settings or Settings()
+        self._state: State | None = None
+        self._parts: Iterator[Batch] = iter(())
+        self._whole: Batch | None = None
+        self._live: Live | None = None
+        self._closed = False
+
+    # ---- iterating ----
+
+    def __iter__(self) -> Loader:
+        return self
+
+    def __next__(self) -> Batch:
+        live = self._connected()
+        part = next(self._parts, None)
+        if part is None:
+            part = self._next_step(live)
+        if part.micro[0] + 1 == part.micro[1]:
+            self._take(live)
+        return part
+
+    def _next_step(self, live: Live) -> Batch:
+        batch = live.prefetcher.take(live.ledger.taken)
+        if batch is None:
+            live.confirm_quietly()
+            raise StopIteration
+        self._whole = batch
+        if self._micro_batches == 1:
+            return batch
+        self._parts = batch.split(self._micro_batches)
+        return next(self._parts)
+
+    def _take(self, live: Live) -> None:
+        batch, self._whole = self._whole, None
+        assert batch is not None
+        live.prefetcher.took(batch)
+        self._state = State(
+            run_id=live.opened.run_id,
+            spec_digest=live.opened.spec_digest,
+            plan_hash=batch.next_plan_hash,
+            next_step=batch.step + 1,
+        )
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the steps taken so far: small, JSON-safe, equal on all ranks, O(1).
+
+        Before the first step of a new run it asks the server which run this is, without taking the lease.
+        """
+        if self._state is None:
+            self._state = self._live.opened.state() if self._live else self._look()
+        return self._state.to_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from a state of any world size. Works before and after the first batch.
+
+        Raises StateMismatchError for what is no state; whether it belongs to the run is decided by the server when the
+        run is opened, at the latest with the next batch.
+        """
+        state = State.from_dict(state_dict)
+        live, self._live = self._live, None
+        if live is not None:
+            live.drop()
+        self._parts, self._whole = iter(()), None
+        self._state = state
+
+    @property
+    def next_step(self) -> int:
+        """First step that has not been taken."""
+        return self._state.next_step if self._state else 0
+
+    @property
+    def stats(self) -> Stats:
+        """What waiting has come to since the run was opened."""
+        return self._live.prefetcher.stats if self._live else Stats()
+
+    # ---- opening and closing ----
+
+    def open(self) -> Opened:
+        """Opens the run now rather than with the first batch, and says what the server said of it."""
+        return self._connected().opened
+
+    def close(self) -> None:
+        """Confirms what was taken and gives the lease back (once every rank of the job has). Ends the iteration."""
+        self._closed = True
+        live, self._live = self._live, None
+        if live is not None and live.owner.here():
+            live.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._live is not None:
+            raise ForkError(
+                f"the loader of run `{self._opening.run}` is connected and cannot be sent to another process: make "
+                "the loader in the process that uses it, or use num_workers=0"
+            )
+        return self.__dict__.copy()
+
+    def _connected(self) -> Live:
+        if self._live is not None:
+            self._live.owner.check()
+            return self._live
+        if self._closed:
+            raise ClosedError(f"the loader of run `{self._opening.run}` is closed")
+        endpoints, opened = self._open(self._opening_with(self._state))
+        self._live = Live(endpoints, opened, rank=self._rank, settings=self._settings, confirms=bool(opened.lease))
+        weakref.finalize(self, self._live.close)
+        return self._live
+
+    def _opening_with(self, state: State | None) -> Opening:
+        o = self._opening
+        return Opening(run=o.run, mode=o.mode, launch=o.launch, rank=o.rank, takeover=o.takeover, state=state)
+
+    def _look(self) -> State:
+        """The state at the first step, asked for as an observer."""
+        o = self._opening
+        looking = Opening(run=o.run, mode="observe", launch=None, rank=o.rank, takeover=False, state=None)
+        endpoints, opened = self._open(looking)
+        endpoints.close()
+        return opened.state()
+
+    def _open(self, opening: Opening) -> tuple[Endpoints, Opened]:
+        endpoints = Endpoints(self._addresses, tls=self._tls, token_file=self._token_file, start=self._rank.rank)
+        noted: list[UnavailableError] = []
+
+        def note(error: UnavailableError) -> None:
+            if not noted:
+                log.warning("%s; trying for %.0f s", error, self._settings.open_timeout)
+            noted.append(error)
+
+        timeout = min(self._settings.call_timeout, self._settings.open_timeout)
+        try:
+            opened = keep_trying(
+                lambda: open_run(endpoints, opening, timeout=timeout),
+                settings=self._settings,
+                stop=threading.Event(),
+                note=note,
+                until=time.monotonic() + self._settings.open_timeout,
+            )
+        except HeadraceError:
+            endpoints.close()
+            raise
+        return endpoints, opened

@@ -1,0 +1,294 @@
+"""Fetches the steps ahead of the trainer, several calls at once, and hands them out in order.
+
+Steps are asked for in order, each as ranges of rows, while three bounds allow it: `in_flight` calls, the bytes that
+waiting steps hold (one step is always allowed), and the run's lead (a step that is `lead` or more past what the
+trainer has taken cannot be sealed). Workers try a call again for as long as it takes; only the trainer's wait has an
+end: `stall_timeout`, after which StallError says step, rank, endpoint and cause. An error of one step reaches the
+trainer when it gets there, because the steps before it are good; one about the lease reaches it at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from headrace.client.assembly import Assembly
+from headrace.client.batch import Batch
+from headrace.client.buffers import Pool
+from headrace.client.ledger import Ledger
+from headrace.client.retry import ClosedError, keep_trying
+from headrace.client.session import DigestError, Session
+from headrace.client.settings import Settings
+from headrace.client.wire import Reply
+from headrace.proto.errors import ConflictError, DeadlineError, HeadraceError, UnavailableError
+
+log = logging.getLogger("headrace.client")
+
+# How often rows that arrive changed are asked for again.
+_DIGEST_TRIES = 3
+
+
+class StallError(DeadlineError):
+    """The trainer has waited for one batch longer than it is allowed to."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Stats:
+    """What the trainer's waiting has come to. Seconds and counts since the run was opened."""
+
+    batches: int = 0
+    wait_seconds: float = 0.0
+    longest_wait: float = 0.0
+    stalls: int = 0
+    retries: int = 0
+    digest_errors: int = 0
+    bytes_received: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class _Shared:
+    """What the condition of a Prefetcher guards."""
+
+    next_step: int  # first step not scheduled yet
+    held: int = 0  # bytes of steps scheduled and not handed out
+    end: int | None = None
+    end_reason: str = ""
+    fatal: HeadraceError | None = None
+    work: deque[tuple[Assembly, int, int]] = field(default_factory=deque)  # (step, first row, rows) to ask for
+    steps: dict[int, Assembly] = field(default_factory=dict)
+    cause: str = ""  # newest reason of a failed try
+
+
+class Prefetcher:
+    """Threads that fetch an open run from `ledger.taken` on."""
+
+    def __init__(self, session: Session, ledger: Ledger, *, settings: Settings, pool: Pool, confirms: bool) -> None:
+        self._session = session
+        self._ledger = ledger
+        self._settings = settings
+        self._confirms = confirms
+        # An observer has no lead: it reads what is sealed, or waits.
+        self._lookahead = session.opened.lead if confirms else max(session.opened.lead, 2 * settings.in_flight)
+        self._pool = pool
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._shared = _Shared(next_step=ledger.taken)
+        self.stats = Stats()
+        names = [f"headrace-fetch-{i}" for i in range(settings.in_flight)]
+        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        if confirms:
+            self._threads.append(threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    # ---- the trainer's side ----
+
+    def take(self, step: int) -> Batch | None:
+        """The rows of `step`, waited for; None when the stream has ended before it."""
+        begin = time.monotonic()
+        warned = 0
+        with self._changed:
+            while not self._ready(step):
+                waited = time.monotonic() - begin
+                if waited >= self._settings.stall_timeout:
+                    raise StallError(self._stall(step, waited) + "; giving up")
+                if waited >= self._settings.stall_log * (warned + 1):
+                    warned += 1
+                    self.stats.stalls += warned == 1
+                    log.warning("%s", self._stall(step, waited))
+                self._changed.wait(min(self._settings.stall_log, self._settings.stall_timeout - waited))
+            self._count(time.monotonic() - begin)
+            return self._hand_out(step)
+
+    def _ready(self, step: int) -> bool:
+        shared = self._shared
+        if shared.fatal is not None:
+            raise shared.fatal
+        if shared.end is not None and step >= shared.end:
+            return True
+        self._schedule()
+        assembly = shared.steps.get(step)
+        return assembly is not None and assembly.complete
+
+    def _hand_out(self, step: int) -> Batch | None:
+        assembly = self._shared.steps.get(step)
+        if assembly is None:
+            return None
+        if assembly.error is not None:
+            raise assembly.error
+        del self._shared.steps[step]
+        self._shared.held -= assembly.size
+        return assembly.batch()
+
+    def took(self, batch: Batch) -> None:
+        """The trainer has taken a whole step: the window moves on."""
+        self._ledger.take(batch.step, batch.first_slot, batch.row_digests.tobytes())
+        with self._changed:
+            self.stats.batches += 1
+            self._schedule()
+
+    def _count(self, waited: float) -> None:
+        self.stats.wait_seconds += waited
+        self.stats.longest_wait = max(self.stats.longest_wait, waited)
+
+    def _stall(self, step: int, waited: float) -> str:
+        rank = self._session.rank
+        return (
+            f"rank {rank.rank} of {rank.world} has waited {waited:.0f} s for step {step} of run "
+            f"`{self._session.opened.run}` from `{self._session.endpoints.current}`: "
+            f"{self._shared.cause or 'no answer yet'}"
+        )
+
+    # ---- the window ----
+
+    def _schedule(self) -> None:
+        """Puts every step that the bounds allow on the list. Called with the lock held."""
+        shared = self._shared
+        while self._may_ask(shared.next_step):
+            assembly = Assembly(self._session, shared.next_step, self._pool)
+            if shared.held and shared.held + assembly.size > self._settings.buffer_bytes:
+                break
+            assembly.allocate()
+            shared.steps[assembly.step] = assembly
+            shared.held += assembly.size
+            shared.next_step += 1
+            shared.work.extend((assembly, first, rows) for first, rows in assembly.ranges(self._settings.message_bytes))
+            self._changed.notify_all()
+
+    def _may_ask(self, step: int) -> bool:
+        if self._stop.is_set() or (self._shared.end is not None and step >= self._shared.end):
+            return False
+        return step < self._ledger.taken + self._lookahead
+
+    # ---- the workers ----
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._schedule()
+                while not self._shared.work:
+                    if self._stop.is_set():
+                        return
+                    self._changed.wait()
+                assembly, first, rows = self._shared.work.popleft()
+            try:
+                reply = self._fetch(assembly.step, assembly.first_slot + first, rows)
+            except ClosedError:
+                return
+            except HeadraceError as error:
+                self._fail(assembly, error)
+            else:
+                self._received(assembly, first, reply)
+
+    def _fetch(self, step: int, first_slot: int, rows: int) -> Reply:
+        for left in reversed(range(_DIGEST_TRIES)):
+            try:
+                return keep_trying(
+                    lambda: self._ask(step, first_slot, rows),
+                    settings=self._settings,
+                    stop=self._stop,
+                    note=self._note,
+                )
+            except DigestError as error:
+                self.stats.digest_errors += 1
+                log.error("%s%s", error, "; asking again" if left else "")
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _ask(self, step: int, first_slot: int, rows: int) -> Reply:
+        confirmation = self._ledger.next() if self._confirms else None
+        try:
+            reply = self._session.get(step, first_slot, rows, confirmation)
+        except BaseException as error:
+            # Rows that arrived changed were answered: the confirmation was heard.
+            heard = isinstance(error, DigestError)
+            (self._ledger.done if heard else self._ledger.failed)(confirmation)
+            raise
+        self._ledger.done(confirmation)
+        return reply
+
+    def _note(self, error: UnavailableError) -> None:
+        with self._changed:
+            self.stats.retries += 1
+            self._shared.cause = str(error)
+
+    def _received(self, assembly: Assembly, first: int, reply: Reply) -> None:
+        if reply.part is not None:
+            try:
+                assembly.fill(first, reply.part)
+            except HeadraceError as error:
+                self._fail(assembly, error)
+                return
+        with self._changed:
+            self._shared.cause = ""
+            if reply.part is None:
+                self._end(reply)
+            else:
+                self.stats.bytes_received += len(reply.part.ids)
+                assembly.arrived(reply.part.rows)
+            if reply.part is None or assembly.complete:
+                self._changed.notify_all()
+
+    def _end(self, reply: Reply) -> None:
+        shared = self._shared
+        shared.end = min(reply.end_step, shared.end if shared.end is not None else reply.end_step)
+        shared.end_reason = reply.end_reason
+        shared.work = deque(item for item in shared.work if item[0].step < reply.end_step)
+        shared.steps = {step: assembly for step, assembly in shared.steps.items() if step < reply.end_step}
+
+    def _fail(self, assembly: Assembly, error: HeadraceError) -> None:
+        with self._changed:
+            if isinstance(error, ConflictError):
+                self._shared.fatal = error
+            assembly.error = error
+            self._changed.notify_all()
+
+    # ---- the heartbeat ----
+
+    def _beat(self) -> None:
+        """Says that this rank lives while no GetBatch does, so that no other job takes a paused trainer's lease."""
+        while not self._stop.wait(self._settings.heartbeat / 4):
+            if self._ledger.silent < self._settings.heartbeat:
+                continue
+            try:
+                self.confirm(always=True)
+            except UnavailableError as error:
+                self._note(error)
+            except ConflictError as error:
+                with self._changed:
+                    self._shared.fatal = error
+                    self._changed.notify_all()
+            except HeadraceError as error:
+                log.warning("%s", error)
+
+    def confirm(self, *, always: bool = False) -> None:
+        """Tells the server now, in one try, what it has not been told."""
+        confirmation = self._ledger.next(always=always)
+        if confirmation is None:
+            return
+        try:
+            self._session.confirm(confirmation)
+        except BaseException:
+            self._ledger.failed(confirmation)
+            raise
+        self._ledger.done(confirmation)
+
+    @property
+    def end_reason(self) -> str:
+        return self._shared.end_reason
+
+    def stop(self) -> None:
+        """Ends the threads. Calls under way end with the channels: close those next, then `join`."""
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def join(self, timeout: float) -> None:
+        until = time.monotonic() + timeout
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))

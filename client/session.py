@@ -1,0 +1,220 @@
+"""An open run: what the server said of it, and the calls that read and confirm it. No threads and no waiting here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.client.endpoints import Endpoints
+from headrace.client.launch import Launch, Rank, holder
+from headrace.client.settings import Settings
+from headrace.client.state import State
+from headrace.client.wire import Part, Reply, read_reply
+from headrace.native import __version__, row_digests
+from headrace.proto.errors import DataLossError, UsageError
+from headrace.proto.v1 import data_pb2
+
+MODES = {"train": data_pb2.OPEN_MODE_TRAIN, "observe": data_pb2.OPEN_MODE_OBSERVE}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """Steps [begin, end) have `batch` rows of `seq_len` tokens; `end` is None when none is known."""
+
+    begin: int
+    end: int | None
+    batch: int
+    seq_len: int
+
+    def holds(self, step: int) -> bool:
+        return self.begin <= step and (self.end is None or step < self.end)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """What OpenRun answered. `end_step` is None while spec and log do not fix it."""
+
+    run: str
+    run_id: str
+    lease: str
+    spec_digest: bytes
+    plan_hash: bytes
+    next_step: int
+    seal: int
+    confirmed: int
+    lead: int
+    end_step: int | None
+    domains: tuple[str, ...]
+    vocab_size: int
+    pad_id: int
+    id_bytes: int
+    shapes: tuple[Shape, ...]
+    max_rows: int
+    server_version: str
+    tokenizer_digest: bytes
+    corpus_digest: bytes
+
+    def __post_init__(self) -> None:
+        if self.id_bytes not in (2, 4) or self.max_rows < 1 or self.lead < 1:
+            raise DataLossError(
+                f"run {self.run}: the server names id_bytes {self.id_bytes}, max_rows {self.max_rows}, "
+                f"lead {self.lead}; 2 or 4, at least 1, and at least 1 are needed"
+            )
+
+    def shape(self, step: int) -> Shape | None:
+        return next((shape for shape in self.shapes if shape.holds(step)), None)
+
+    def state(self) -> State:
+        """The state of a trainer that has taken nothing since opening."""
+        return State(
+            run_id=self.run_id, spec_digest=self.spec_digest, plan_hash=self.plan_hash, next_step=self.next_step
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opening:
+    """How a run is to be opened."""
+
+    run: str
+    mode: str
+    launch: Launch | None
+    rank: Rank
+    takeover: bool
+    state: State | None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
+
+    def to_message(self) -> data_pb2.OpenRunRequest:
+        job = data_pb2.Job(rank=f"{self.rank.rank}/{self.rank.world}", world=self.rank.world, holder=holder())
+        if self.launch:
+            job.id, job.attempt = self.launch.job, self.launch.attempt
+        return data_pb2.OpenRunRequest(
+            run=self.run,
+            mode=MODES[self.mode],
+            job=job,
+            state=self.state.to_message() if self.state else None,
+            takeover=self.takeover,
+            client_version=__version__,
+        )
+
+
+def open_run(endpoints: Endpoints, opening: Opening, *, timeout: float) -> Opened:
+    """One try of OpenRun. Raises what the server refuses with: ConflictError, StateMismatchError, NotFoundError, ..."""
+    answer = endpoints.call(
+        "OpenRun",
+        opening.to_message(),
+        timeout=timeout,
+        doing=f"open run `{opening.run}` as {opening.mode}",
+        read=data_pb2.OpenRunResponse.FromString,
+    )
+    return Opened(
+        run=opening.run,
+        run_id=answer.run_id,
+        lease=answer.lease,
+        spec_digest=answer.spec_digest,
+        plan_hash=answer.plan_hash,
+        next_step=answer.next_step,
+        seal=answer.seal,
+        confirmed=answer.confirmed,
+        lead=answer.lead,
+        end_step=answer.end_step if answer.HasField("end_step") else None,
+        domains=tuple(answer.domains),
+        vocab_size=answer.vocab_size,
+        pad_id=answer.pad_id,
+        id_bytes=answer.id_bytes,
+        shapes=tuple(
+            Shape(
+                begin=shape.from_step,
+                end=shape.to_step if shape.HasField("to_step") else None,
+                batch=shape.batch,
+                seq_len=shape.seq_len,
+            )
+            for shape in answer.shapes
+        ),
+        max_rows=answer.max_rows,
+        server_version=answer.server_version,
+        tokenizer_digest=answer.tokenizer_digest,
+        corpus_digest=answer.corpus_digest,
+    )
+
+
+class Session:
+    """The calls of an open run. Thread-safe."""
+
+    def __init__(self, endpoints: Endpoints, opened: Opened, *, rank: Rank, settings: Settings) -> None:
+        self.endpoints = endpoints
+        self.opened = opened
+        self.rank = rank
+        self._settings = settings
+        self._names = opened.domains
+
+    def get(self, step: int, first_slot: int, rows: int, confirmation: data_pb2.Confirmation | None) -> Reply:
+        """One try of GetBatch; the reply's rows are those asked for and have the digests that the server names."""
+        request = data_pb2.GetBatchRequest(
+            run_id=self.opened.run_id,
+            lease=self.opened.lease,
+            step=step,
+            first_slot=first_slot,
+            rows=rows,
+            confirmation=confirmation,
+        )
+        doing = f"get slots {first_slot}-{first_slot + rows - 1} of step {step} for rank {self.rank.rank}"
+        data = self.endpoints.call("GetBatch", request, timeout=self._settings.call_timeout, doing=doing)
+        reply = read_reply(data, id_bytes=self.opened.id_bytes)
+        if reply.part is not None:
+            self._check(reply.part, step, first_slot, rows)
+        return reply
+
+    def _check(self, part: Part, step: int, first_slot: int, rows: int) -> None:
+        if (part.step, part.first_slot, part.rows) != (step, first_slot, rows):
+            raise DataLossError(
+                f"`{self.endpoints.current}` answered slots {part.first_slot}+{part.rows} of step {part.step} "
+                f"when asked for {first_slot}+{rows} of step {step}"
+            )
+        if len(part.domain_names) > len(self._names):
+            self._names = part.domain_names
+        if int(part.domains.max(initial=0)) >= len(self._names):
+            raise DataLossError(f"step {step}: a row names domain {part.domains.max()} of {len(self._names)}")
+        received = digests_of(part, self.opened.id_bytes, self._names)
+        if received != part.row_digests:
+            bad = [r for r in range(rows) if received[16 * r : 16 * r + 16] != part.row_digests[16 * r : 16 * r + 16]]
+            raise DigestError(
+                f"step {step}: {len(bad)} of {rows} rows from `{self.endpoints.current}` differ from the digests sent "
+                f"with them (first: slot {first_slot + bad[0]}); the bytes were changed on the way"
+            )
+
+    @property
+    def domain_names(self) -> tuple[str, ...]:
+        return self._names
+
+    def confirm(self, confirmation: data_pb2.Confirmation) -> None:
+        """One try of Confirm."""
+        request = data_pb2.ConfirmRequest(run_id=self.opened.run_id, lease=self.opened.lease, confirmation=confirmation)
+        self.endpoints.call(
+            "Confirm", request, timeout=self._settings.call_timeout, doing=f"confirm {confirmation.next_step} steps"
+        )
+
+    def close(self, confirmation: data_pb2.Confirmation | None, *, timeout: float) -> None:
+        """One try of CloseRun, within `timeout` seconds."""
+        request = data_pb2.CloseRunRequest(
+            run_id=self.opened.run_id, lease=self.opened.lease, confirmation=confirmation
+        )
+        self.endpoints.call("CloseRun", request, timeout=timeout, doing=f"close run `{self.opened.run}`")
+
+
+class DigestError(DataLossError):
+    """Rows were received that differ from the digests sent with them."""
+
+
+def digests_of(part: Part, id_bytes: int, names: tuple[str, ...]) -> bytes:
+    """16 bytes a row, made from what was received."""
+    return row_digests(
+        part.ids,
+        (part.seq_len + 1) * id_bytes,
+        part.edge_ends,
+        part.edges,
+        list(names),
+        part.domains,
+        part.loss_weights,
+    )

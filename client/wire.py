@@ -1,0 +1,146 @@
+"""Reads a GetBatch reply without copying its token ids.
+
+The ids are nearly all of a reply, and protobuf copies a `bytes` field twice on the way to Python. This walks the wire
+format for the one field, leaves it where it is, and lets protobuf parse the rest, so every other field, known or not,
+is read by the generated code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from headrace.proto.errors import DataLossError
+from headrace.proto.v1 import data_pb2
+from numpy.typing import NDArray
+
+_BATCH = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
+_TOKEN_IDS = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Part:
+    """Rows [first_slot, first_slot + rows) of a step as received: `ids` is a view of the reply's bytes."""
+
+    step: int
+    segment: int
+    first_slot: int
+    rows: int
+    seq_len: int
+    ids: memoryview
+    real_ids: NDArray[np.uint32]
+    domains: NDArray[np.uint32]
+    loss_weights: NDArray[np.float32]
+    edge_ends: NDArray[np.uint32]
+    edges: NDArray[np.uint32]
+    row_digests: bytes
+    plan_hash: bytes
+    next_plan_hash: bytes
+    domain_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What GetBatch answered: rows, or that the stream has ended at `end_step`."""
+
+    part: Part | None
+    end_step: int
+    end_reason: str
+    seal: int
+    confirmed: int
+
+
+def read_reply(data: bytes, *, id_bytes: int) -> Reply:
+    """Raises DataLossError when the reply is not whole."""
+    try:
+        tag, begin, end = _find(data, 0, len(data), _BATCH)
+        outer = data_pb2.GetBatchResponse.FromString(data[:tag] + data[end:])
+        part = _read_part(data, begin, end, id_bytes) if begin < len(data) else None
+    except (IndexError, ValueError, DecodeError) as error:
+        raise DataLossError(f"a reply of {len(data)} bytes is no whole GetBatchResponse: {error}") from None
+    if part is None and not outer.HasField("end"):
+        raise DataLossError(f"a reply of {len(data)} bytes holds neither rows nor the end of the stream")
+    return Reply(
+        part=part,
+        end_step=outer.end.end_step,
+        end_reason=outer.end.reason,
+        seal=outer.seal,
+        confirmed=outer.confirmed,
+    )
+
+
+def _read_part(data: bytes, begin: int, end: int, id_bytes: int) -> Part:
+    tag, ids_begin, ids_end = _find(data, begin, end, _TOKEN_IDS)
+    rest = data_pb2.Batch.FromString(data[begin:tag] + data[ids_end:end])
+    size = rest.rows * (rest.seq_len + 1) * id_bytes
+    if ids_end - ids_begin != size:
+        raise ValueError(f"{ids_end - ids_begin} bytes of ids, {size} are due for {rest.rows} rows")
+    edge_ends = _array(rest.edge_ends, np.uint32, rest.rows, "edge_ends")
+    weights = rest.loss_weights or np.ones(rest.rows, dtype="<f4").tobytes()
+    if len(rest.row_digests) != 16 * rest.rows:
+        raise ValueError(f"{len(rest.row_digests)} bytes of row digests for {rest.rows} rows")
+    if len(rest.plan_hash) != 32 or len(rest.next_plan_hash) != 32:
+        raise ValueError("its plan hashes are not 32 bytes each; is the server older than the client?")
+    return Part(
+        step=rest.step,
+        segment=rest.segment,
+        first_slot=rest.first_slot,
+        rows=rest.rows,
+        seq_len=rest.seq_len,
+        ids=memoryview(data)[ids_begin:ids_end],
+        real_ids=_array(rest.real_ids, np.uint32, rest.rows, "real_ids"),
+        domains=_array(rest.domains, np.uint32, rest.rows, "domains"),
+        loss_weights=_array(weights, np.float32, rest.rows, "loss_weights"),
+        edge_ends=edge_ends,
+        edges=_array(rest.edges, np.uint32, int(edge_ends[-1]) if rest.rows else 0, "edges"),
+        row_digests=rest.row_digests,
+        plan_hash=rest.plan_hash,
+        next_plan_hash=rest.next_plan_hash,
+        domain_names=tuple(rest.domain_names),
+    )
+
+
+def _array(data: bytes, kind: Any, length: int, name: str) -> NDArray[Any]:
+    if len(data) != 4 * length:
+        raise ValueError(f"{name} has {len(data)} bytes, {4 * length} are due")
+    return np.frombuffer(data, dtype=np.dtype(kind).newbyteorder("<")).astype(kind)
+
+
+def _find(data: bytes, begin: int, end: int, number: int) -> tuple[int, int, int]:
+    """Offsets (tag, first byte, end) of the last `bytes` field of that number; (end, end, end) when there is none."""
+    found = (end, end, end)
+    at = begin
+    while at < end:
+        tag = at
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == _BYTES:
+            size, at = _varint(data, at)
+            if key >> 3 == number:
+                found = (tag, at, at + size)
+            at += size
+        elif kind == _VARINT:
+            _, at = _varint(data, at)
+        elif kind in (_FIXED64, _FIXED32):
+            at += 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {kind} at byte {tag}")
+    if at != end:
+        raise ValueError(f"a field ends at byte {at}, its message at {end}")
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError(f"varint too long at byte {at}")
