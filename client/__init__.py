@@ -6,7 +6,12 @@ Names are loaded when they are first used, so that the command starts fast.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING
+
+# Without its handlers gRPC hangs in a forked child. It reads this when it is first imported, so it is set before
+# anything here can import it; a value that the user set is left alone.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
 
 if TYPE_CHECKING:
     from headrace.client.batch import IGNORE, Batch

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import headrace.client.fork  # noqa: F401  before grpc: switches its fork handlers on
+from headrace.client import fork
 from headrace.client.settings import MAX_MESSAGE_BYTES, Tls
 from headrace.proto.errors import HeadraceError, UnavailableError, UsageError, from_rpc
 
@@ -51,6 +51,7 @@ class Endpoints:
         self._at = start % len(self._addresses)
         self._channels: dict[str, grpc.Channel] = {}
         self._closed = False
+        fork.register(self)
 
     @property
     def current(self) -> str:
@@ -60,11 +61,13 @@ class Endpoints:
         self, method: str, request: Any, *, timeout: float, doing: str, read: Callable[[bytes], Any] | None = None
     ) -> Any:
         """One try. Without `read` the reply is raw bytes. Raises the HeadraceError that the status stands for."""
-        address, channel = self._use()
-        stub = channel.unary_unary(_SERVICE + method, type(request).SerializeToString, read)
         metadata = self._token.metadata() if self._token else None
+        address = self.current
         try:
-            return stub(request, timeout=timeout, metadata=metadata)
+            with fork.gate():
+                address, channel = self._use()
+                stub = channel.unary_unary(_SERVICE + method, type(request).SerializeToString, read)
+                return stub(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as error:
             failure, moved = _judge(error, doing=doing, endpoint=address)
             if moved:
@@ -89,8 +92,12 @@ class Endpoints:
                 log.info("moving from `%s` to `%s`", failed, self.current)
 
     def close(self) -> None:
+        self._closed = True
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Ends every call under way; later ones connect anew."""
         with self._lock:
-            self._closed = True
             channels, self._channels = self._channels, {}
         for channel in channels.values():
             channel.close()

@@ -1,22 +1,31 @@
 """Guards the loader against `fork`: a child never uses, and never hangs on, what its parent had open.
 
-gRPC's C core survives a fork only when its fork handlers are on and no call is under way; with them switched off a
-child hangs past every deadline. So this module asks for the handlers (unless the user has decided otherwise, and
-before grpc is imported), and each process-bound object asks `Owner.check` before it takes a lock, because a lock that
-another thread of the parent held at the fork stays locked in the child for ever.
+gRPC survives a fork only when its fork handlers are on (`headrace.client` switches them on before grpc is imported,
+unless the user has decided otherwise) and no thread is inside it: a lock that another thread holds at the fork stays
+locked in the child for ever, and gRPC's own handler waits for it there. So every call passes a gate; before a fork the
+gate is shut, calls under way get a moment to end and are cancelled after it, and the parent's threads try them again.
+What is bound to a process asks `Owner.check` before it takes a lock.
 
 What was given up: carrying a live connection over a fork. A loader that had connected is refused in the child, with
-the two ways out; one that had not connects there on its own.
+the ways out; one that had not connects there on its own.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+import time
+import weakref
+from types import TracebackType
+from typing import Protocol
 
 from headrace.proto.errors import UsageError
 
-# Must be set before the first import of grpc in the process; a value that the user set is left alone.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
+# How long a fork waits for calls under way, before and after they are cancelled.
+_DRAIN_SECONDS = 0.5
+_CANCEL_SECONDS = 2.0
+
+_OFF = ("0", "false", "no", "off")
 
 
 class ForkError(UsageError):
@@ -44,3 +53,101 @@ class Owner:
                 "a connection does not survive a fork; make the loader in the process that uses it, or use "
                 'num_workers=0, or multiprocessing_context="forkserver" or "spawn"'
             )
+
+
+class Gate:
+    """Entered around every call. Shut while the process forks."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._shut = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._shut:
+                self._changed.wait()
+            self._inside += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def shut(self) -> None:
+        with self._changed:
+            self._shut = True
+
+    def open(self) -> None:
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()
+
+    def drained(self, seconds: float) -> bool:
+        """Whether nobody is inside any more, within that time."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while self._inside and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+            return not self._inside
+
+
+class Connected(Protocol):
+    """What has channels that a fork may have to cancel."""
+
+    def cancel(self) -> None: ...
+
+
+class _Process:
+    """The gate and the connections of this process; new ones in a forked child."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.connections: weakref.WeakSet[Connected] = weakref.WeakSet()
+        self.inherited: list[Connected] = []  # kept: taking a parent's channel apart in a child may hang
+        self.poisoned = False
+
+
+_process = _Process()
+
+
+def gate() -> Gate:
+    return _process.gate
+
+
+def register(connection: Connected) -> None:
+    """Counts a connection among those of this process. Raises ForkError where it could only hang."""
+    if _process.poisoned:
+        raise ForkError(
+            "this process was forked from one that was connected, with gRPC's fork handlers off "
+            "(GRPC_ENABLE_FORK_SUPPORT=0): a connection made here would hang; unset the variable, or start the "
+            'process with the "forkserver" or "spawn" method'
+        )
+    _process.connections.add(connection)
+
+
+def _before() -> None:
+    if not _process.connections:
+        return
+    _process.gate.shut()
+    if not _process.gate.drained(_DRAIN_SECONDS):
+        for connection in list(_process.connections):
+            connection.cancel()
+        _process.gate.drained(_CANCEL_SECONDS)
+
+
+def _after_in_parent() -> None:
+    _process.gate.open()
+
+
+def _after_in_child() -> None:
+    global _process
+    before, _process = _process, _Process()
+    _process.inherited = [*before.inherited, *before.connections]
+    off = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "").lower() in _OFF
+    _process.poisoned = before.poisoned or (off and bool(_process.inherited))
+
+
+os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import weakref
 
 from headrace.client.buffers import Pool
 from headrace.client.endpoints import Endpoints
@@ -37,7 +35,6 @@ class Live:
             self._session, self.ledger, settings=settings, pool=Pool(keep=2 * opened.lead + 2), confirms=confirms
         )
         self._ended = False
-        _alive.add(self)
 
     def confirm_quietly(self) -> None:
         """Tells the server what was taken; that it cannot be told now is only logged."""
@@ -75,11 +72,3 @@ class Live:
     def _end(self) -> None:
         self._endpoints.close()
         self.prefetcher.join(_CLOSE_SECONDS)
-        _alive.discard(self)
-
-
-_alive: weakref.WeakSet[Live] = weakref.WeakSet()
-# What a forked child holds of its parent's loaders: kept, because taking a channel apart there may hang.
-_inherited: list[Live] = []
-
-os.register_at_fork(after_in_child=lambda: _inherited.extend(_alive))

@@ -7,6 +7,7 @@ or as a process of its own (`python toy_server.py JSON`) that a test can kill.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
@@ -65,6 +66,7 @@ class Toy:
             begin += steps
         raise IndexError(step)
 
+    @functools.lru_cache(maxsize=64)  # noqa: B019  a frozen value
     def rows(self, step: int) -> dict[str, Any]:
         """The whole global batch of a step."""
         batch, seq_len = self.shape(step)
@@ -91,6 +93,7 @@ def row_digest(ids: bytes, edges: list[int], domain: str, weight: float) -> byte
     return xxhash.xxh3_128_digest(ids + tail + np.float32(weight).tobytes())
 
 
+@functools.lru_cache(maxsize=256)
 def step_digests(toy: Toy, step: int) -> bytes:
     """16 bytes a row of the global batch."""
     rows = toy.rows(step)

@@ -1,0 +1,115 @@
+"""The command: help that loads nothing heavy, exit codes, targets, and `state show`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from headrace.client.cli.common import Target, find_target, print_table
+from headrace.client.cli.main import COMMANDS, main
+from headrace.client.state import State
+from headrace.proto.errors import ConfigError, UsageError
+
+STATE = State(run_id="r-1", spec_digest=b"\x01" * 32, plan_hash=b"\x02" * 32, next_step=41_207).to_dict()
+
+
+def headrace(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("HEADRACE_")}
+    command = [sys.executable, "-m", "headrace.client.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environ)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from headrace.client.cli.main import main; main(['--help'], standalone_mode=False); "
+        "print(sorted({'torch', 'numpy', 'pyarrow', 'sqlalchemy'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_every_command_has_help() -> None:
+    for name in COMMANDS:
+        result = CliRunner().invoke(main, [name, "--help"])
+        assert result.exit_code == 0, (name, result.output)
+        assert "Usage" in result.output
+
+
+def test_state_show(tmp_path: Path) -> None:
+    plain, inside = tmp_path / "state.json", tmp_path / "checkpoint.json"
+    plain.write_text(json.dumps(STATE))
+    inside.write_text(json.dumps({"model": {"lr": 1}, "trainer": {"data": STATE}}))
+    for path in (plain, inside):
+        done = headrace("state", "show", str(path))
+        assert done.returncode == 0
+        assert "41207" in done.stdout
+        assert json.loads(headrace("state", "show", str(path), "--json").stdout) == STATE
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "says"),
+    [
+        (None, 2, "no such file"),
+        ("{", 2, "cannot be read as JSON"),
+        ("[]", 2, "found 0"),
+        (json.dumps({"a": STATE, "b": STATE}), 2, "found 2: a, b"),
+        (json.dumps(STATE | {"schema": 9}), 1, "schema is 9"),
+        (json.dumps(STATE | {"plan_hash": "xyz"}), 1, "plan_hash"),
+    ],
+)
+def test_state_show_says_what_is_wrong(tmp_path: Path, content: str | None, code: int, says: str) -> None:
+    path = tmp_path / "state.json"
+    if content is not None:
+        path.write_text(content)
+    done = headrace("state", "show", str(path))
+    assert done.returncode == code
+    assert says in done.stderr
+    assert str(path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["stat"], ["state", "shwo"], ["state", "show"], ["--nonsense"]])
+def test_wrong_use_exits_2(arguments: list[str]) -> None:
+    done = headrace(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_near_miss_is_suggested() -> None:
+    assert "did you mean `state`?" in headrace("stat").stderr
+
+
+def test_target_from_options_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADRACE_SERVER", "HEADRACE_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    assert find_target(None, None, folder=tmp_path) == Target()
+    (tmp_path / "headrace.toml").write_text('store = "sqlite:///file.db"')
+    assert find_target(None, None, folder=tmp_path) == Target(store="sqlite:///file.db")
+    monkeypatch.setenv("HEADRACE_SERVER", "env:1")
+    assert find_target(None, None, folder=tmp_path) == Target(server="env:1")
+    assert find_target("option:1", None, folder=tmp_path) == Target(server="option:1")
+    with pytest.raises(UsageError, match="exclude"):
+        find_target("a:1", "sqlite://", folder=tmp_path)
+    with pytest.raises(UsageError, match="HEADRACE_STORE"):
+        Target().required()
+
+
+@pytest.mark.parametrize(("text", "says"), [("x = 1", "`x`"), ("server = 1", "string"), ("server", "cannot be read")])
+def test_wrong_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str) -> None:
+    for name in ("HEADRACE_SERVER", "HEADRACE_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "headrace.toml").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        find_target(None, None, folder=tmp_path)
+
+
+def test_tables_align(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["domain", "tokens"], [["deu", 12_000_000], ["a-longer-name", 7]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["domain             tokens", "deu            12,000,000", "a-longer-name           7"]

@@ -1,0 +1,84 @@
+"""A loader carried into another process works or says why not, and never hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from headrace.client import ForkError, Loader
+from toy_server import ToyServer
+
+HERE = Path(__file__).parent
+
+PROGRAM = """
+import os, sys, threading
+from headrace.client import ForkError, Loader, Settings
+
+loader = Loader(sys.argv[1], "toy", mode="observe", settings=Settings(open_timeout=10, stall_timeout=15))
+if {connect}:
+    print("parent", next(loader).step, flush=True)
+children = []
+for number in range(3):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            mine = Loader(sys.argv[1], "toy", mode="observe", settings=Settings(open_timeout=10)) if {own} else loader
+            print("child", next(mine).step, flush=True)
+        except ForkError as error:
+            print("refused", "num_workers=0" in str(error), flush=True)
+        os._exit(0)
+    children.append(pid)
+for pid in children:
+    assert os.waitpid(pid, 0)[1] == 0
+print("parent", next(loader).step, flush=True)
+loader.close()
+"""
+
+
+def run(server: ToyServer, *, connect: bool, own: bool) -> list[str]:
+    program = textwrap.dedent(PROGRAM.format(connect=connect, own=own))
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, server.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_a_connected_loader_is_refused_in_a_fork() -> None:
+    with ToyServer() as server:
+        assert run(server, connect=True, own=False) == ["parent 0", "parent 1", *["refused True"] * 3]
+
+
+def test_a_loader_not_connected_yet_works_in_each_fork() -> None:
+    with ToyServer() as server:
+        assert run(server, connect=False, own=False) == [*["child 0"] * 3, "parent 0"]
+
+
+def test_a_fork_of_a_connected_parent_may_make_its_own() -> None:
+    with ToyServer() as server:
+        assert run(server, connect=True, own=True) == [*["child 0"] * 3, "parent 0", "parent 1"]
+
+
+def test_fork_handlers_are_on_unless_the_user_says_otherwise() -> None:
+    program = "from headrace.client import Loader; import grpc._cython.cygrpc as c; print(c._GRPC_ENABLE_FORK_SUPPORT)"
+    for given, expected in ((None, "True"), ("0", "False")):
+        environ = {key: value for key, value in os.environ.items() if key != "GRPC_ENABLE_FORK_SUPPORT"}
+        environ |= {"GRPC_ENABLE_FORK_SUPPORT": given} if given else {}
+        done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == expected
+
+
+def test_a_loader_is_sent_to_another_process_only_before_it_connects() -> None:
+    with ToyServer() as server:
+        loader = Loader(server.address, "toy")
+        again = pickle.loads(pickle.dumps(loader))
+        with again:
+            assert next(again).step == 0
+            assert json.dumps(again.state_dict())
+            with pytest.raises(ForkError, match="num_workers=0"):
+                pickle.dumps(again)

@@ -1,0 +1,93 @@
+"""Tensors, datasets and torch's own ways to save a state."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from headrace.client import Settings
+from headrace.client.torch import Loader, StreamDataset
+from headrace.proto.errors import UsageError
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.utils.data import DataLoader
+from toy_server import Toy, ToyServer
+
+
+def test_tensors_hold_what_the_batch_holds() -> None:
+    with ToyServer() as server, Loader(server.address, "toy") as loader:
+        for batch in islice(loader, 5):
+            host = batch.host
+            assert batch.input_ids.dtype == batch.labels.dtype == batch.position_ids.dtype == torch.int64
+            assert batch.input_ids.is_contiguous()
+            for name in ("input_ids", "labels", "position_ids", "loss_mask", "domain", "loss_weight", "cu_seqlens"):
+                assert np.array_equal(getattr(batch, name).numpy(), getattr(host, name)), name
+            batch.token_ids[0, 0] = 7
+            assert host.token_ids[0, 0] == 7, "token_ids is no view of the buffer"
+            assert [len(part) for part in batch.split(2)] == [4, 4]
+
+
+def test_a_loss_ignores_what_has_no_label() -> None:
+    with ToyServer() as server, Loader(server.address, "toy") as loader:
+        batch = next(loader)
+        logits = torch.zeros(*batch.labels.shape, 60_000)
+        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
+        assert int((losses > 0).sum()) == batch.tokens
+        assert torch.equal(losses.view_as(batch.labels) > 0, batch.loss_mask)
+
+
+def test_dataset_in_a_plain_data_loader_goes_on_where_it_was() -> None:
+    with ToyServer(Toy(shapes=((12, 4, 8),))) as server:
+        dataset = StreamDataset(server.address, "toy", job="j")
+        first = [int(item["step"]) for item in islice(DataLoader(dataset, batch_size=None), 5)]
+        state = dataset.state_dict()
+        rest = [int(item["step"]) for item in DataLoader(dataset, batch_size=None)]
+        dataset.load_state_dict(state)
+        again = [int(item["step"]) for item in DataLoader(dataset, batch_size=None)]
+        dataset.loader.close()
+    assert first == [0, 1, 2, 3, 4]
+    assert state["next_step"] == 5
+    assert rest == again == list(range(5, 12))
+
+
+SLOW = [pytest.mark.slow, pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")]
+
+
+@pytest.mark.parametrize(
+    ("context", "workers"),
+    [("fork", 1), ("fork", 3), pytest.param("spawn", 1, marks=SLOW), pytest.param("forkserver", 2, marks=SLOW)],
+)
+def test_workers_are_refused_before_the_first_batch(context: str, workers: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch and Python warn of fork beside threads
+        loader: DataLoader[Any] = DataLoader(
+            StreamDataset("127.0.0.1:1", "toy"),
+            batch_size=None,
+            num_workers=workers,
+            multiprocessing_context=context,
+        )
+        with pytest.raises(UsageError, match=f"num_workers={workers}"):
+            next(iter(loader))
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_state_through_torch_save_and_checkpoint(tmp_path: Path) -> None:
+    with ToyServer() as server:
+        with Loader(server.address, "toy", job="j") as loader:
+            assert isinstance(loader, Stateful)
+            for _ in range(3):
+                next(loader)
+            torch.save({"data": loader.state_dict()}, tmp_path / "state.pt")
+            dcp.save({"data": loader}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+        with Loader(server.address, "toy", job="j") as again:
+            again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True)["data"])
+            assert next(again).step == 3
+        with Loader(server.address, "toy", job="j", settings=Settings(open_timeout=5)) as again:
+            dcp.load({"data": again}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+            assert next(again).step == 3
