@@ -20,23 +20,26 @@ PROGRAM = """
 import os, sys, threading
 from headrace.client import ForkError, Loader, Settings
 
+def say(text):
+    os.write(1, text.encode() + b"\\n")  # one write, so that lines of several processes do not mix
+
 loader = Loader(sys.argv[1], "toy", mode="observe", settings=Settings(open_timeout=10, stall_timeout=15))
 if {connect}:
-    print("parent", next(loader).step, flush=True)
+    say(f"parent {{next(loader).step}}")
 children = []
 for number in range(3):
     pid = os.fork()
     if pid == 0:
         try:
             mine = Loader(sys.argv[1], "toy", mode="observe", settings=Settings(open_timeout=10)) if {own} else loader
-            print("child", next(mine).step, flush=True)
+            say(f"child {{next(mine).step}}")
         except ForkError as error:
-            print("refused", "num_workers=0" in str(error), flush=True)
+            say(f"refused {{'num_workers=0' in str(error)}}")
         os._exit(0)
     children.append(pid)
 for pid in children:
     assert os.waitpid(pid, 0)[1] == 0
-print("parent", next(loader).step, flush=True)
+say(f"parent {{next(loader).step}}")
 loader.close()
 """
 
