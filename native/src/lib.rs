@@ -1,5 +1,6 @@
 //! The Rust core of Headrace. Modules here know no Python; `py` binds them.
 
+pub mod bpe;
 pub mod digest;
 pub mod perm;
 pub mod plan;

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod bpe;
 mod digest;
 mod plan;
 
@@ -10,5 +11,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("version", env!("CARGO_PKG_VERSION"))?;
     digest::register(m)?;
     plan::register(m)?;
+    bpe::register(m)?;
     Ok(())
 }

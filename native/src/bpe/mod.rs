@@ -1,0 +1,20 @@
+//! Byte-level BPE: split text into pieces, count them, learn merges (classical and parity-aware), encode.
+//!
+//! The path of a training run is `pattern` (text to pieces), `words` (distinct pieces with counts a column),
+//! `trainer` (the merge loop over `cells`, `pairs` and `queue`). The path of encoding is `pattern`, then `encoder`.
+//! Everything is exact: counts are integers, ties have one written rule, and no result depends on the number of
+//! threads or on the order in which text arrived.
+
+pub mod alphabet;
+pub mod cells;
+pub mod encoder;
+pub mod pairs;
+pub mod pattern;
+pub mod piece;
+pub mod queue;
+pub mod scan;
+pub mod select;
+pub mod tokens;
+pub mod trainer;
+pub mod unicode;
+pub mod words;

@@ -1,0 +1,280 @@
+//! Named pre-tokenizers: text to pieces, inside which merges happen.
+//!
+//! All but `paper` and `line` are lossless: the pieces of a text, joined, are the text. Those two are the rules of the
+//! parity-aware reference implementation: every piece gets a space in front, and `paper` drops white space.
+
+use fancy_regex::Regex;
+
+use crate::bpe::scan::{Cursor, WITH_MARKS};
+use crate::bpe::unicode::{LETTER, NUMBER, SPACE, table};
+
+const CONTRACTIONS: &str = r"'(?:[sdmt]|ll|ve|re)";
+const CASED: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+{c}|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*{c}";
+
+/// A pre-tokenizer.
+#[derive(Clone, Debug)]
+pub enum Pattern {
+    /// GPT-2 with combining marks kept with their letters
+    Gpt2m,
+    Gpt2,
+    Cl100k,
+    O200k,
+    Llama3,
+    Qwen,
+    /// The reference's `--apertus-formatting`
+    Apertus,
+    /// The reference's default: words and punctuation runs, each with a space in front; white space is lost
+    Paper,
+    /// The reference's `--pretokenize bytelevel`: the whole text is one piece, with a space in front
+    Line,
+    /// Any other regular expression; what it does not match is a piece of its own
+    Regex(Box<Regex>),
+}
+
+/// The names that `Pattern::named` knows, the default first.
+pub const NAMES: [&str; 9] = [
+    "gpt2m", "gpt2", "cl100k", "o200k", "llama3", "qwen", "apertus", "paper", "line",
+];
+
+impl Pattern {
+    /// A pattern by its name, or by `regex:EXPRESSION`.
+    pub fn named(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "gpt2m" => Self::Gpt2m,
+            "gpt2" => Self::Gpt2,
+            "cl100k" => Self::Cl100k,
+            "o200k" => Self::O200k,
+            "llama3" => Self::Llama3,
+            "qwen" => Self::Qwen,
+            "apertus" => Self::Apertus,
+            "paper" => Self::Paper,
+            "line" => Self::Line,
+            _ => {
+                match name.strip_prefix("regex:") {
+                    Some(source) => Self::Regex(Box::new(Regex::new(source).map_err(|e| {
+                        format!("pattern `{source}` is no regular expression: {e}")
+                    })?)),
+                    None => {
+                        return Err(format!(
+                            "unknown pre-tokenizer `{name}`; known are {}, and regex:EXPRESSION",
+                            NAMES.join(", ")
+                        ));
+                    }
+                }
+            }
+        })
+    }
+
+    /// The regular expression that the pattern stands for; None for `paper` and `line`, which are not one split.
+    pub fn regex(&self) -> Option<String> {
+        let tail = r"\s*[\r\n]+|\s+(?!\S)|\s+";
+        Some(match self {
+            Self::Gpt2m => format!(
+                r"{CONTRACTIONS}| ?[\p{{L}}\p{{M}}]+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+|\s+(?!\S)|\s+"
+            ),
+            Self::Gpt2 => format!(
+                r"{CONTRACTIONS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+"
+            ),
+            Self::Cl100k | Self::Llama3 => Self::cl100k_source("{1,3}", tail),
+            Self::Qwen => Self::cl100k_source("", tail),
+            Self::O200k => format!(
+                r"{}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{tail}",
+                CASED.replace("{c}", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
+            ),
+            Self::Apertus => {
+                format!(
+                    r"{}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{tail}",
+                    CASED.replace("{c}", "")
+                )
+            }
+            Self::Regex(regex) => regex.as_str().to_owned(),
+            Self::Paper | Self::Line => return None,
+        })
+    }
+
+    fn cl100k_source(digits: &str, tail: &str) -> String {
+        format!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{tail}"
+        )
+    }
+
+    /// Whether the pieces of a text, joined, are the text.
+    pub fn is_lossless(&self) -> bool {
+        !matches!(self, Self::Paper | Self::Line)
+    }
+
+    /// The last place at which a long text may be cut without changing its pieces: after a lone newline that stands
+    /// between a character that is no white space and a letter or number. None where there is none, or the pattern is
+    /// not known to allow it.
+    pub fn last_cut(&self, text: &str) -> Option<usize> {
+        if matches!(self, Self::Regex(_) | Self::Line) {
+            return None;
+        }
+        let newlines = text.rmatch_indices('\n').map(|(at, _)| at);
+        let mut cuts = newlines.filter(|&at| {
+            let before = text[..at]
+                .chars()
+                .next_back()
+                .is_some_and(|c| table().of(c as u32) & SPACE == 0);
+            before
+                && text[at + 1..]
+                    .chars()
+                    .next()
+                    .is_some_and(|c| table().of(c as u32) & (LETTER | NUMBER) != 0)
+        });
+        cuts.next().map(|at| at + 1)
+    }
+
+    /// Hand each piece of `text` to `emit`, in order.
+    #[inline]
+    pub fn for_each<F: FnMut(&[u8])>(&self, text: &str, emit: F) -> Result<(), String> {
+        let cursor = Cursor {
+            text: text.as_bytes(),
+            table: table(),
+        };
+        match self {
+            Self::Gpt2m => pieces(cursor, |c, at| c.gpt2(at, WITH_MARKS), emit),
+            Self::Gpt2 => pieces(cursor, |c, at| c.gpt2(at, LETTER), emit),
+            Self::Cl100k | Self::Llama3 => pieces(cursor, |c, at| c.cl100k(at, 3), emit),
+            Self::Qwen => pieces(cursor, |c, at| c.cl100k(at, 1), emit),
+            Self::O200k => pieces(cursor, |c, at| c.o200k(at, 3, true), emit),
+            Self::Apertus => pieces(cursor, |c, at| c.o200k(at, 1, false), emit),
+            Self::Paper => paper(cursor, emit),
+            Self::Line => line(text.as_bytes(), emit),
+            Self::Regex(regex) => return by_regex(regex, text, emit),
+        }
+        Ok(())
+    }
+}
+
+/// Cut the text at the ends that `next` gives.
+#[inline]
+fn pieces<N: Fn(&Cursor, usize) -> usize, F: FnMut(&[u8])>(cursor: Cursor, next: N, mut emit: F) {
+    let mut at = 0;
+    while at < cursor.text.len() {
+        let end = next(&cursor, at);
+        debug_assert!(end > at);
+        emit(&cursor.text[at..end]);
+        at = end;
+    }
+}
+
+fn paper<F: FnMut(&[u8])>(cursor: Cursor, mut emit: F) {
+    let mut piece = Vec::new();
+    let mut at = cursor.skip_spaces(0);
+    while at < cursor.text.len() {
+        let end = cursor.words(at);
+        piece.clear();
+        piece.push(b' ');
+        piece.extend_from_slice(&cursor.text[at..end]);
+        emit(&piece);
+        at = cursor.skip_spaces(end);
+    }
+}
+
+fn line<F: FnMut(&[u8])>(text: &[u8], mut emit: F) {
+    match text.first() {
+        None => {}
+        Some(b' ') => emit(text),
+        Some(_) => emit(&[b" ", text].concat()),
+    }
+}
+
+fn by_regex<F: FnMut(&[u8])>(regex: &Regex, text: &str, mut emit: F) -> Result<(), String> {
+    let mut at = 0;
+    for found in regex.find_iter(text) {
+        let found = found.map_err(|e| format!("pattern `{}` failed: {e}", regex.as_str()))?;
+        for (start, end) in [(at, found.start()), (found.start(), found.end())] {
+            if end > start {
+                emit(&text.as_bytes()[start..end]);
+            }
+        }
+        at = found.end();
+    }
+    if at < text.len() {
+        emit(&text.as_bytes()[at..]);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(pattern: &Pattern, text: &str) -> Vec<String> {
+        let mut out = Vec::new();
+        pattern
+            .for_each(text, |piece| {
+                out.push(String::from_utf8_lossy(piece).into_owned())
+            })
+            .unwrap();
+        out
+    }
+
+    /// The patterns that are one regular expression, each with that expression as a pattern.
+    fn twins() -> &'static [(Pattern, Pattern)] {
+        static TWINS: LazyLock<Vec<(Pattern, Pattern)>> = LazyLock::new(|| {
+            let named = NAMES.iter().map(|name| Pattern::named(name).unwrap());
+            let twin = |p: &Pattern| Pattern::named(&format!("regex:{}", p.regex()?)).ok();
+            named
+                .filter_map(|pattern| Some((pattern.clone(), twin(&pattern)?)))
+                .collect()
+        });
+        &TWINS
+    }
+
+    /// Text dense in what the patterns care about.
+    fn tricky() -> impl Strategy<Value = String> {
+        let alphabet: Vec<char> =
+            " \u{20}\t\n\r\u{a0}\u{3000}\u{85}\u{200b}aZsStTdDmMrReEvVlLſ'''éÉǅʰ中ا\u{301}\u{94d}\u{1f3fd}09٣½²!/_-,.😀\u{0}\u{10ffff}"
+                .chars()
+                .collect();
+        prop::collection::vec(prop::sample::select(alphabet), 0..40)
+            .prop_map(|chars| chars.into_iter().collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn scanners_equal_their_regular_expressions(text in tricky()) {
+            for (pattern, twin) in twins() {
+                prop_assert_eq!(split(pattern, &text), split(twin, &text), "{:?}", pattern);
+                prop_assert_eq!(split(pattern, &text).concat(), text.clone());
+            }
+        }
+
+        #[test]
+        fn paper_equals_its_regular_expression(text in tricky()) {
+            static WORDS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\w+|[^\w\s]+").unwrap());
+            let expected: Vec<String> = WORDS.find_iter(&text).map(|m| format!(" {}", m.unwrap().as_str())).collect();
+            prop_assert_eq!(split(&Pattern::Paper, &text), expected);
+        }
+
+        #[test]
+        fn cutting_changes_nothing(left in tricky(), middle in "[a!]", right in "[a-zA-Z0-9中]", rest in tricky()) {
+            let text = format!("{left}{middle}\n{right}{rest}");
+            for (pattern, _) in twins() {
+                let cut = pattern.last_cut(&text).unwrap();
+                let joined = [split(pattern, &text[..cut]), split(pattern, &text[cut..])].concat();
+                prop_assert_eq!(split(pattern, &text), joined, "{:?}", pattern);
+            }
+        }
+    }
+
+    #[test]
+    fn examples() {
+        assert_eq!(
+            split(&Pattern::Gpt2m, "  தமிழ் isn't"),
+            [" ", " தமிழ்", " isn", "'t"]
+        );
+        assert_eq!(
+            split(&Pattern::Paper, "Don't  stop\n"),
+            [" Don", " '", " t", " stop"]
+        );
+        assert_eq!(split(&Pattern::Line, "ab c\n"), [" ab c\n"]);
+        assert!(Pattern::named("nope").is_err() && Pattern::named("regex:(").is_err());
+    }
+}
