@@ -1,19 +1,34 @@
 """The typed Python face of the Rust core."""
 
 from headrace.native._native import (
+    BpeEncoder,
+    BpeTrainer,
     Piece,
+    PieceCounter,
+    count_pieces,
     key,
+    pattern_names,
+    pattern_regex,
     permute,
     permute_many,
     plan_tokens,
     random_u64,
     row_digests,
+    split_pieces,
     step_digest,
 )
 from headrace.native._native import version as __version__
 
 __all__ = [
     "__version__",
+    # tokenizer
+    "BpeEncoder",
+    "BpeTrainer",
+    "PieceCounter",
+    "count_pieces",
+    "pattern_names",
+    "pattern_regex",
+    "split_pieces",
     # plan
     "Piece",
     "key",

@@ -2,8 +2,7 @@
 //!
 //! A pair of tokens is made by one merge only, the one that makes the younger of the two, and from then on its counts
 //! only fall. So its occurrences are written once, in ascending order, and its columns are known when it is made.
-//! Pairs that can never reach the least count are not kept at all. (A merge that makes a string which already is a
-//! token is the exception; the trainer then makes the pairs of that token anew.)
+//! Pairs that can never reach the least count are not kept at all.
 
 use rustc_hash::FxHashMap;
 
@@ -108,16 +107,6 @@ impl Pairs {
         self.wasted += pair.places.1 as usize;
         pair.places.1 = 0;
         pair.counts.1 = 0;
-    }
-
-    /// Forget all pairs that have this token.
-    pub fn forget_all_with(&mut self, token: u32) {
-        for number in 0..self.pairs.len() as u32 {
-            let pair = self.pairs[number as usize];
-            if pair.counts.1 > 0 && (pair.ids.0 == token || pair.ids.1 == token) {
-                self.forget(number);
-            }
-        }
     }
 
     /// Take a pair out, and return its places.

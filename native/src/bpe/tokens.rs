@@ -5,8 +5,6 @@
 
 use std::cmp::Ordering;
 
-use rustc_hash::FxHashMap;
-
 use crate::bpe::alphabet::RANKS;
 
 /// Token strings by id.
@@ -15,7 +13,6 @@ pub struct Tokens {
     ends: Vec<usize>,
     /// Length in bytes, beside `ends` because the merge loop reads nothing else
     pub lengths: Vec<u32>,
-    ids: FxHashMap<Box<[u8]>, u32>,
 }
 
 impl Tokens {
@@ -25,7 +22,6 @@ impl Tokens {
             ranks: Vec::new(),
             ends: Vec::new(),
             lengths: Vec::new(),
-            ids: FxHashMap::default(),
         };
         for rank in RANKS {
             tokens.push(&[rank]);
@@ -51,17 +47,13 @@ impl Tokens {
         self.ranks.extend_from_slice(string);
         self.ends.push(self.ranks.len());
         self.lengths.push(string.len() as u32);
-        self.ids.insert(string.into(), id);
         id
     }
 
-    /// The token that `left` and `right` make, and whether it is new.
-    pub fn join(&mut self, left: u32, right: u32) -> (u32, bool) {
+    /// Make the token of `left` and `right`.
+    pub fn join(&mut self, left: u32, right: u32) -> u32 {
         let string = [self.string(left), self.string(right)].concat();
-        match self.ids.get(string.as_slice()) {
-            Some(&id) => (id, false),
-            None => (self.push(&string), true),
-        }
+        self.push(&string)
     }
 
     /// The order of two pairs as (left, right) tuples of strings.

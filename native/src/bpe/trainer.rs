@@ -4,6 +4,11 @@
 //! chooses a language (`select`), takes its most frequent pair by the counts of its training text (ties: the largest
 //! (left, right) strings) and merges it everywhere, in both texts. The first `global_merges` steps choose by the sum
 //! over languages instead. Only the pairs around the merged places are touched.
+//!
+//! Every merge makes a string that was no token before, so a vocabulary of n ids needs n - 256 merges. For suppose a
+//! string S was made of (l, r), and later of another pair at another place. Nothing outside S crossed its bounds at
+//! either place, and inside them the same pairs met: a run "x x x" that reaches over a bound from the left would merge
+//! across it, or begin anew at it. So both places were cut alike, and the first merge joined both.
 
 use crate::bpe::cells::{Cells, MAX_TOKENS};
 use crate::bpe::pairs::Pairs;
@@ -346,10 +351,10 @@ impl Trainer {
             Some(language) => self.totals[self.scored(language)],
             None => self.totals[..self.config.languages].iter().sum(),
         };
-        let (token, is_new) = self.tokens.join(left, right);
+        let token = self.tokens.join(left, right);
         self.merges += 1;
         self.merge((left, right), token, number);
-        self.settle((left, right), token, is_new);
+        self.settle((left, right), token);
         if self.merges == self.config.global_merges {
             self.global = Queue::default();
         }
@@ -395,7 +400,7 @@ impl Trainer {
     }
 
     /// Take the merged neighbours off their old pairs and make the new ones.
-    fn settle(&mut self, pair: (u32, u32), token: u32, is_new: bool) {
+    fn settle(&mut self, pair: (u32, u32), token: u32) {
         let (mut left, mut right) = (
             std::mem::take(&mut self.left),
             std::mem::take(&mut self.right),
@@ -406,15 +411,9 @@ impl Trainer {
         for (id, row) in right.rows(self.columns) {
             self.pairs.subtract((pair.1, id), row);
         }
-        if is_new {
-            // In "a b a b" the second merge takes back the pair (token, a) that the first one made.
-            if let Some(taken) = left.row(token, self.columns) {
-                right.subtract(pair.0, taken, self.columns);
-            }
-        } else {
-            left.clear();
-            right.clear();
-            self.recount(token, &mut left, &mut right);
+        // In "a b a b" the second merge takes back the pair (token, a) that the first one made.
+        if let Some(taken) = left.row(token, self.columns) {
+            right.subtract(pair.0, taken, self.columns);
         }
         for (slot, (id, row)) in left.rows(self.columns).enumerate() {
             self.keep((id, token), row, &left.places[slot]);
@@ -425,23 +424,5 @@ impl Trainer {
         left.clear();
         right.clear();
         (self.left, self.right) = (left, right);
-    }
-
-    /// A merge made a string that was a token already: count all pairs of that token anew.
-    fn recount(&mut self, token: u32, left: &mut Slots, right: &mut Slots) {
-        self.pairs.forget_all_with(token);
-        let (cells, columns) = (&self.cells, self.columns);
-        cells.pairs(&self.tokens.lengths, |at, (one, other), header| {
-            let (slots, neighbour) = match (one == token, other == token) {
-                (_, true) => (&mut *left, one),
-                (true, false) => (&mut *right, other),
-                (false, false) => return,
-            };
-            let slot = slots.slot(neighbour, columns);
-            slots.places[slot].push(at);
-            cells.counts(header, |column, count| {
-                slots.rows[slot * columns + column] += count
-            });
-        });
     }
 }

@@ -102,6 +102,8 @@ pub struct Counter {
     columns: Vec<Table>,
     /// documents, bytes of each column
     seen: Vec<(u64, u64)>,
+    /// What a column's unfinished stream has left, and how many of its bytes are known to be UTF-8
+    rest: Vec<(Vec<u8>, usize)>,
 }
 
 impl Counter {
@@ -115,6 +117,7 @@ impl Counter {
             pattern,
             columns: (0..columns).map(|_| Table::default()).collect(),
             seen: vec![(0, 0); columns],
+            rest: vec![(Vec::new(), 0); columns],
         })
     }
 
@@ -153,6 +156,60 @@ impl Counter {
             self.columns[column].add_all(&part?);
         }
         Ok(())
+    }
+
+    /// Count the next bytes of a stream that is one document; `last` ends it. The error is the number of bytes, from
+    /// the start of what was not yet counted, after which the stream is no UTF-8.
+    pub fn add_chunk(
+        &mut self,
+        column: usize,
+        chunk: &[u8],
+        last: bool,
+        threads: usize,
+    ) -> Result<Result<(), usize>, String> {
+        let (mut bytes, known) = std::mem::take(
+            self.rest
+                .get_mut(column)
+                .ok_or_else(|| format!("there is no column {column}"))?,
+        );
+        bytes.extend_from_slice(chunk);
+        let valid = match std::str::from_utf8(&bytes[known..]) {
+            Ok(_) => bytes.len(),
+            Err(e) if e.error_len().is_none() && !last => known + e.valid_up_to(),
+            Err(e) => return Ok(Err(known + e.valid_up_to())),
+        };
+        // The part below `known` was checked before; a second check of it is cheaper than a promise.
+        let text = std::str::from_utf8(&bytes[..valid]).map_err(|e| e.to_string())?;
+        let end = if last {
+            text.len()
+        } else {
+            self.pattern.last_cut(text, text.len()).unwrap_or(0)
+        };
+        let parts = self.cut(&text[..end], threads);
+        self.add(column, &parts, threads)?;
+        self.seen[column].0 -= parts.len() as u64 - u64::from(last);
+        self.rest[column] = if last {
+            (Vec::new(), 0)
+        } else {
+            (bytes[end..].to_vec(), valid - end)
+        };
+        Ok(Ok(()))
+    }
+
+    /// A text in about as many parts as there are threads, cut where no piece is.
+    fn cut<'a>(&self, text: &'a str, threads: usize) -> Vec<&'a str> {
+        let (mut parts, mut rest) = (Vec::new(), text);
+        let size = text.len() / threads.max(1) + 1;
+        while rest.len() > size {
+            let Some(end) = self.pattern.last_cut(rest, size) else {
+                break;
+            };
+            let (part, tail) = rest.split_at(end);
+            parts.push(part);
+            rest = tail;
+        }
+        parts.push(rest);
+        parts
     }
 
     /// (documents, bytes, distinct pieces) of a column.
@@ -272,6 +329,33 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_counts_as_its_text() {
+        let text = "don't\n\n  stop 中文\nnow\nand 123\n".repeat(50);
+        let count = |chunks: usize| {
+            let mut counter = Counter::new(Pattern::Gpt2m, 1).unwrap();
+            for chunk in text.as_bytes().chunks(chunks) {
+                counter.add_chunk(0, chunk, false, 2).unwrap().unwrap();
+            }
+            counter.add_chunk(0, b"", true, 2).unwrap().unwrap();
+            assert_eq!(counter.seen(0).0, 1);
+            assert_eq!(counter.seen(0).1, text.len() as u64);
+            let words = counter.take_words();
+            let mut all: Vec<_> = words
+                .iter()
+                .map(|(w, c)| (w.to_vec(), c.to_vec()))
+                .collect();
+            all.sort();
+            all
+        };
+        let whole = count(text.len());
+        for chunk in [1, 7, 100] {
+            assert_eq!(count(chunk), whole);
+        }
+        let mut counter = Counter::new(Pattern::Gpt2m, 1).unwrap();
+        assert_eq!(counter.add_chunk(0, b"ab\xff", false, 1), Ok(Err(2)));
+    }
 
     #[test]
     fn threads_and_order_do_not_matter() {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use crate::bpe::encoder::Encoder;
@@ -40,14 +41,28 @@ impl PieceCounter {
         &mut self,
         py: Python<'_>,
         column: usize,
-        texts: Vec<PyBackedText>,
+        texts: Vec<PyBackedStr>,
         threads: usize,
     ) -> PyResult<()> {
         py.detach(|| {
-            let texts: Vec<&str> = texts.iter().map(|text| &*text.0).collect();
+            let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
             self.0.add(column, &texts, threads)
         })
         .map_err(value_error)
+    }
+
+    /// Count the next bytes of a stream that is one document. Not None: after how many bytes, from the start of what
+    /// was not yet counted, it is no UTF-8.
+    fn add_chunk(
+        &mut self,
+        py: Python<'_>,
+        column: usize,
+        chunk: &[u8],
+        last: bool,
+        threads: usize,
+    ) -> PyResult<Option<usize>> {
+        let done = py.detach(|| self.0.add_chunk(column, chunk, last, threads));
+        Ok(done.map_err(value_error)?.err())
     }
 
     /// (documents, bytes, distinct pieces) of a column.
@@ -60,10 +75,6 @@ impl PieceCounter {
         Ok(self.0.seen(column))
     }
 }
-
-/// A Python string whose UTF-8 may be read without the GIL.
-#[derive(FromPyObject)]
-struct PyBackedText(pyo3::pybacked::PyBackedStr);
 
 /// The merge loop.
 #[pyclass(name = "BpeTrainer", module = "headrace.native._native")]
@@ -196,13 +207,13 @@ impl BpeEncoder {
     fn encode_batch<'py>(
         &self,
         py: Python<'py>,
-        texts: Vec<PyBackedText>,
+        texts: Vec<PyBackedStr>,
         allow_special: bool,
         threads: usize,
     ) -> PyResult<FlatBatch<'py>> {
         let (ids, ends) = py
             .detach(|| {
-                let texts: Vec<&str> = texts.iter().map(|text| &*text.0).collect();
+                let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
                 self.0.encode_batch(&texts, allow_special, threads)
             })
             .map_err(value_error)?;
@@ -224,11 +235,11 @@ impl BpeEncoder {
     }
 
     /// How many times each special token is written out in the texts: (id, count)s.
-    fn count_specials(&self, py: Python<'_>, texts: Vec<PyBackedText>) -> Vec<(u32, u64)> {
+    fn count_specials(&self, py: Python<'_>, texts: Vec<PyBackedStr>) -> Vec<(u32, u64)> {
         py.detach(|| {
             let mut counts = std::collections::BTreeMap::new();
             for text in &texts {
-                for (_, _, id) in self.0.find_specials(&text.0) {
+                for (_, _, id) in self.0.find_specials(text) {
                     *counts.entry(id).or_insert(0u64) += 1;
                 }
             }
@@ -257,6 +268,23 @@ fn split_pieces<'py>(
     Ok(pieces)
 }
 
+/// How many pieces each text has under a pattern.
+#[pyfunction]
+fn count_pieces(py: Python<'_>, pattern: &str, texts: Vec<PyBackedStr>) -> PyResult<Vec<u64>> {
+    let pattern = Pattern::named(pattern).map_err(value_error)?;
+    py.detach(|| {
+        let count = |text: &PyBackedStr| {
+            let mut count = 0;
+            pattern.for_each(text, |_| count += 1).map(|()| count)
+        };
+        texts
+            .iter()
+            .map(count)
+            .collect::<Result<Vec<u64>, String>>()
+    })
+    .map_err(value_error)
+}
+
 /// The regular expression of a named pattern; None where it is not one split.
 #[pyfunction]
 fn pattern_regex(pattern: &str) -> PyResult<Option<String>> {
@@ -274,6 +302,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<BpeTrainer>()?;
     m.add_class::<BpeEncoder>()?;
     m.add_function(wrap_pyfunction!(split_pieces, m)?)?;
+    m.add_function(wrap_pyfunction!(count_pieces, m)?)?;
     m.add_function(wrap_pyfunction!(pattern_regex, m)?)?;
     m.add_function(wrap_pyfunction!(pattern_names, m)?)?;
     Ok(())

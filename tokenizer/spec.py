@@ -1,0 +1,116 @@
+"""What to train: a variant with its settings, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.proto.errors import UsageError
+from headrace.tokenizer import pretokenizer
+from headrace.tokenizer.tokenizer import DEFAULT_SPECIALS
+
+VARIANTS = ("classical", "base", "window", "hybrid", "hybrid+window")
+LARGEST = 262_144
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSpec:
+    """Settings of one training run.
+
+    Attributes:
+        vocab_size: ids of the finished tokenizer, special tokens and the 256 bytes included. This or `merges`.
+        merges: number of merges to write instead.
+        variant: `classical` takes the most frequent pair of all text; `base` serves, at each merge, the language that
+            now costs most tokens on the development text (Parity-aware BPE, arXiv 2508.04796, algorithm 1); `window`
+            does so but gives no language more than its part of the last merges; `hybrid` begins with `global_merges`
+            classical ones; `hybrid+window` is both.
+        global_merges: classical merges at the start; for the hybrid variants half of all merges when not given.
+        window, alpha: of the last `window` merges one language may have had alpha / number of languages.
+        ratio: wanted compression of each language, relative to each other, instead of development text; for parallel
+            quality set it to the bytes of one parallel sentence.
+        min_frequency: least occurrences of a pair in the training text of the language that it is merged for.
+        least_word_count: pieces rarer than this over all training text are dropped (1 keeps all).
+        pretokenizer: see `headrace.tokenizer.pretokenizer`.
+        specials: special tokens, which get the first ids.
+        compat: "reference" follows the parity-aware reference implementation in all: text line by line with its line
+            end, training that ends at the first exhausted language, its window quirk, its lossy pre-tokenizer `paper`.
+        allow_smaller: accept a smaller vocabulary when the text has no more pairs; an error otherwise.
+        threads: threads that count pieces; the result does not depend on it.
+    """
+
+    vocab_size: int | None = None
+    merges: int | None = None
+    variant: str = "base"
+    global_merges: int | None = None
+    window: int = 100
+    alpha: float = 2.0
+    ratio: Mapping[str, float] = field(default_factory=dict)
+    min_frequency: int = 2
+    least_word_count: int = 1
+    pretokenizer: str = pretokenizer.DEFAULT
+    specials: tuple[str, ...] = DEFAULT_SPECIALS
+    compat: str | None = None
+    allow_smaller: bool = False
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        _check_choice("variant", self.variant, VARIANTS)
+        _check_choice("compat", self.compat, (None, "reference"))
+        pretokenizer.checked(self.pretokenizer)
+        if (self.vocab_size is None) == (self.merges is None):
+            raise UsageError("give the size of the vocabulary or the number of merges, and not both")
+        self._check_size()
+        if self.pretokenizer in pretokenizer.LOSSY and self.compat is None:
+            raise UsageError(
+                f"the pre-tokenizer `{self.pretokenizer}` loses white space, so texts would not come back; it is only "
+                f"for compat='reference'; use `{pretokenizer.DEFAULT}`"
+            )
+        if self.global_merges is not None and "hybrid" not in self.variant:
+            raise UsageError(f"global merges belong to the hybrid variants, not to `{self.variant}`")
+        for name in ("window", "alpha", "min_frequency", "least_word_count", "threads"):
+            _check_positive(name, getattr(self, name))
+        for language, ratio in self.ratio.items():
+            _check_positive(f"ratio of {language}", ratio)
+
+    def _check_size(self) -> None:
+        if len(set(self.specials)) != len(self.specials) or "" in self.specials:
+            raise UsageError(f"special tokens must be distinct and not empty: {list(self.specials)}")
+        least = 256 + len(self.specials)
+        size = self.vocab_size if self.vocab_size is not None else least + (self.merges or 0)
+        if (self.merges is not None and self.merges < 0) or size < least:
+            raise UsageError(
+                f"a vocabulary of {size} cannot hold the 256 bytes and {len(self.specials)} special tokens; "
+                f"ask for at least {least}"
+            )
+        if size - len(self.specials) > LARGEST:
+            raise UsageError(f"a vocabulary of {size} is too large; at most {LARGEST + len(self.specials)}")
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens to make, bytes included, special ones not."""
+        return LARGEST if self.vocab_size is None else self.vocab_size - len(self.specials)
+
+    @property
+    def max_merges(self) -> int:
+        """Merges to write; far more than any vocabulary needs when the size decides."""
+        return 2 * LARGEST if self.merges is None else self.merges
+
+    @property
+    def global_steps(self) -> int:
+        """Merges of the global phase."""
+        if "hybrid" not in self.variant:
+            return 0
+        asked = self.max_tokens - 256 if self.merges is None else self.merges
+        return asked // 2 if self.global_merges is None else self.global_merges
+
+
+def _check_choice(name: str, value: str | None, choices: tuple[str | None, ...]) -> None:
+    if value not in choices:
+        known = ", ".join(str(choice) for choice in choices if choice)
+        raise UsageError(f"unknown {name} `{value}`; known are {known}")
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not math.isfinite(value) or value <= 0:
+        raise UsageError(f"{name} must be a positive number, not {value}")

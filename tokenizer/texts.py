@@ -1,0 +1,110 @@
+"""Texts of training: documents in memory or files, counted as they stream by.
+
+A `.jsonl` file (plain, .gz, .zst) has one document a line in a named field; any other file is one document, read as a
+stream. In `lines` mode, that of the reference implementation, each line with its line end is a text of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from headrace.native import PieceCounter
+from headrace.proto.errors import ConfigError, UsageError
+from headrace.tokenizer.files import chunks, not_utf8, open_bytes, read_lines
+
+Text = str | Path
+"""A document, or a file of documents."""
+
+_BATCH = 4 << 20
+
+
+def count_texts(
+    counter: PieceCounter, column: int, texts: Iterable[Text], *, field: str, lines: bool, threads: int
+) -> None:
+    """Count the pieces of texts into a column."""
+    if isinstance(texts, str | Path):
+        raise UsageError(f"texts must be a list of documents or paths, not the single {texts!r:.60}")
+    if lines:
+        texts = _as_lines(texts)
+    for batch in _batches(counter, column, texts, field=field, threads=threads):
+        try:
+            counter.add(column, batch, threads)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"a training document is no Unicode text: {error}") from None
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+
+def _batches(
+    counter: PieceCounter, column: int, texts: Iterable[Text], *, field: str, threads: int
+) -> Iterator[list[str]]:
+    """Documents in batches of some megabytes; files of one document are counted on the way."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if isinstance(text, Path) and not _is_jsonl(text):
+            _count_stream(counter, column, text, threads)
+            continue
+        for document in [text] if isinstance(text, str) else _jsonl(text, field):
+            batch.append(document)
+            size += len(document)
+            if size >= _BATCH:
+                yield batch
+                batch, size = [], 0
+    yield batch
+
+
+def _is_jsonl(path: Path) -> bool:
+    return path.name.removesuffix(".gz").removesuffix(".zst").endswith((".jsonl", ".ndjson"))
+
+
+def _count_stream(counter: PieceCounter, column: int, path: Path, threads: int) -> None:
+    for chunk in chunks(path):
+        _add_chunk(counter, column, path, chunk, threads)
+    _add_chunk(counter, column, path, b"", threads)
+
+
+def _add_chunk(counter: PieceCounter, column: int, path: Path, chunk: bytes, threads: int) -> None:
+    """Count the next bytes of a file; the empty chunk ends it."""
+    try:
+        broken = counter.add_chunk(column, chunk, not chunk, threads)
+    except ValueError as error:
+        raise UsageError(f"cannot count the pieces of `{path}`: {error}") from None
+    if broken is not None:
+        raise not_utf8(path, broken)
+
+
+def _jsonl(path: Path, field: str) -> Iterator[str]:
+    """The documents of a .jsonl file; ConfigError names the line that has none."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ConfigError(f"`{path}` line {number} is no JSON: {error}") from None
+            if not isinstance(row, dict) or not isinstance(row.get(field), str):
+                seen = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+                raise ConfigError(f"`{path}` line {number} has no text in the field `{field}`; it has: {seen}")
+            yield row[field]
+
+
+def _as_lines(texts: Iterable[Text]) -> Iterator[str]:
+    for text in texts:
+        if isinstance(text, str):
+            yield from text.splitlines(keepends=True)
+        else:
+            yield from (line + "\n" for line in read_lines(text))
+
+
+def development_lines(texts: Iterable[Text]) -> Sequence[str]:
+    """The aligned lines of a development text: given lines as they are, files line by line."""
+    if isinstance(texts, str | Path):
+        raise UsageError(f"development text must be a list of lines or paths, not the single {texts!r:.60}")
+    lines: list[str] = []
+    for text in texts:
+        lines.extend([text] if isinstance(text, str) else read_lines(text))
+    return lines
