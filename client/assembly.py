@@ -69,8 +69,12 @@ class Assembly:
     def arrived(self, rows: int) -> None:
         self._missing -= rows
 
+    def digests(self) -> list[tuple[int, bytes]]:
+        """(first slot, row digests) of each range, as it was asked for."""
+        return [(self.first_slot + first, part.row_digests) for first, part in sorted(self._parts.items())]
+
     def batch(self) -> Batch:
-        """The finished batch; the assembly is not to be used after it."""
+        """The finished batch."""
         parts = [self._parts[first] for first in sorted(self._parts)]
         head = parts[0]
         for part in parts[1:]:

@@ -60,13 +60,18 @@ class Endpoints:
     def call(
         self, method: str, request: Any, *, timeout: float, doing: str, read: Callable[[bytes], Any] | None = None
     ) -> Any:
-        """One try. Without `read` the reply is raw bytes. Raises the HeadraceError that the status stands for."""
+        """One try of a DataService method, or of any by its full path (`/package.Service/Method`).
+
+        `read` parses the reply; without it the reply is raw bytes, and so is a request of bytes. Raises the
+        HeadraceError that the status stands for.
+        """
         metadata = self._token.metadata() if self._token else None
         address = self.current
         try:
             with fork.gate():
                 address, channel = self._use()
-                stub = channel.unary_unary(_SERVICE + method, type(request).SerializeToString, read)
+                path = method if method.startswith("/") else _SERVICE + method
+                stub = channel.unary_unary(path, getattr(type(request), "SerializeToString", None), read)
                 return stub(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as error:
             failure, moved = _judge(error, doing=doing, endpoint=address)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from headrace.proto.v1 import data_pb2
 
@@ -20,10 +20,10 @@ _ROWS_AT_ONCE = 6_000
 class Ledger:
     """Thread-safe."""
 
-    def __init__(self, taken: int) -> None:
+    def __init__(self, taken: int, *, told: int) -> None:
         self._lock = threading.Lock()
         self._taken = taken
-        self._told = taken
+        self._told = told
         self._heard = time.monotonic()
         self._waiting: deque[data_pb2.RowsReceived] = deque()
 
@@ -41,14 +41,15 @@ class Ledger:
         """Whether there is anything to tell."""
         return bool(self._waiting) or self._told < self._taken
 
-    def take(self, step: int, first_slot: int, row_digests: bytes) -> None:
-        """The trainer has taken its rows of `step`, the next one."""
+    def take(self, step: int, digests: Iterable[tuple[int, bytes]]) -> None:
+        """The trainer has taken its rows of `step`, the next one: (first slot, row digests) of each range of them."""
         size = 16 * _ROWS_AT_ONCE
         parts = [
             data_pb2.RowsReceived(
-                step=step, first_slot=first_slot + begin // 16, row_digests=row_digests[begin : begin + size]
+                step=step, first_slot=first_slot + begin // 16, row_digests=received[begin : begin + size]
             )
-            for begin in range(0, len(row_digests), size)
+            for first_slot, received in digests
+            for begin in range(0, len(received), size)
         ]
         with self._lock:
             self._taken = step + 1

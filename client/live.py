@@ -27,7 +27,7 @@ class Live:
     def __init__(self, endpoints: Endpoints, opened: Opened, *, rank: Rank, settings: Settings, confirms: bool) -> None:
         self.owner = Owner(f"the loader of run `{opened.run}`")
         self.opened = opened
-        self.ledger = Ledger(opened.next_step)
+        self.ledger = Ledger(opened.next_step, told=opened.confirmed)
         self._endpoints = endpoints
         self._session = Session(endpoints, opened, rank=rank, settings=settings)
         self._confirms = confirms

@@ -120,7 +120,7 @@ class Loader(Iterator[Batch]):
     def _take(self, live: Live) -> None:
         batch, self._whole = self._whole, None
         assert batch is not None
-        live.prefetcher.took(batch)
+        live.prefetcher.took(batch.step)
         self._state = State(
             run_id=live.opened.run_id,
             spec_digest=live.opened.spec_digest,

@@ -23,7 +23,7 @@ from headrace.client.retry import ClosedError, keep_trying
 from headrace.client.session import DigestError, Session
 from headrace.client.settings import Settings
 from headrace.client.wire import Reply
-from headrace.proto.errors import ConflictError, DeadlineError, HeadraceError, UnavailableError
+from headrace.proto.errors import ConflictError, DeadlineError, HeadraceError, OutOfRangeError, UnavailableError
 
 log = logging.getLogger("headrace.client")
 
@@ -76,6 +76,7 @@ class Prefetcher:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._shared = _Shared(next_step=ledger.taken)
+        self._digests: list[tuple[int, bytes]] = []  # of the step handed out last
         self.stats = Stats()
         names = [f"headrace-fetch-{i}" for i in range(settings.in_flight)]
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
@@ -120,12 +121,13 @@ class Prefetcher:
         if assembly.error is not None:
             raise assembly.error
         del self._shared.steps[step]
+        self._digests = assembly.digests()
         self._shared.held -= assembly.size
         return assembly.batch()
 
-    def took(self, batch: Batch) -> None:
-        """The trainer has taken a whole step: the window moves on."""
-        self._ledger.take(batch.step, batch.first_slot, batch.row_digests.tobytes())
+    def took(self, step: int) -> None:
+        """The trainer has taken the whole of the step that it was handed last: the window moves on."""
+        self._ledger.take(step, self._digests)
         with self._changed:
             self.stats.batches += 1
             self._schedule()
@@ -200,7 +202,9 @@ class Prefetcher:
         raise AssertionError("unreachable")
 
     def _ask(self, step: int, first_slot: int, rows: int) -> Reply:
-        confirmation = self._ledger.next() if self._confirms else None
+        if not self._confirms:
+            return self._observe(step, first_slot, rows)
+        confirmation = self._ledger.next()
         try:
             reply = self._session.get(step, first_slot, rows, confirmation)
         except BaseException as error:
@@ -210,6 +214,13 @@ class Prefetcher:
             raise
         self._ledger.done(confirmation)
         return reply
+
+    def _observe(self, step: int, first_slot: int, rows: int) -> Reply:
+        """A step far above the seal is out of range for a trainer, and not yet there for an observer."""
+        try:
+            return self._session.get(step, first_slot, rows, None)
+        except OutOfRangeError as error:
+            raise UnavailableError(str(error)) from None
 
     def _note(self, error: UnavailableError) -> None:
         with self._changed:

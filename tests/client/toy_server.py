@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
@@ -311,12 +312,16 @@ def fill(batch: Any, toy: Toy, request: Any) -> None:
 class ToyServer:
     """A running server: `address`, `service`."""
 
-    def __init__(self, toy: Toy | None = None, *, port: int = 0) -> None:
+    def __init__(
+        self, toy: Toy | None = None, *, port: int = 0, setup: Callable[[ToyServer], None] | None = None
+    ) -> None:
         self.service = ToyService(toy or Toy())
-        self._server = grpc.server(ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
-        data_pb2_grpc.add_DataServiceServicer_to_server(self.service, self._server)
-        self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
-        self._server.start()
+        self.server = grpc.server(ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
+        data_pb2_grpc.add_DataServiceServicer_to_server(self.service, self.server)
+        if setup is not None:
+            setup(self)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}"
+        self.server.start()
 
     @property
     def faults(self) -> Faults:
@@ -327,7 +332,7 @@ class ToyServer:
         return self.service.seen
 
     def stop(self) -> None:
-        self._server.stop(0).wait()
+        self.server.stop(0).wait()
 
     def __enter__(self) -> ToyServer:
         return self
