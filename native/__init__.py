@@ -1,10 +1,14 @@
 """The typed Python face of the Rust core."""
 
 from headrace.native._native import (
+    Blake3,
     BpeEncoder,
     BpeTrainer,
+    DamagedError,
     Piece,
     PieceCounter,
+    TokenStore,
+    block_sums,
     count_pieces,
     key,
     pattern_names,
@@ -16,6 +20,7 @@ from headrace.native._native import (
     row_digests,
     split_pieces,
     step_digest,
+    text_digests,
 )
 from headrace.native._native import version as __version__
 
@@ -39,4 +44,10 @@ __all__ = [
     # digests
     "row_digests",
     "step_digest",
+    # token store
+    "Blake3",
+    "DamagedError",
+    "TokenStore",
+    "block_sums",
+    "text_digests",
 ]

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, final
 
 import numpy as np
@@ -21,6 +22,11 @@ __all__ = [
     "random_u64",
     "row_digests",
     "step_digest",
+    "DamagedError",
+    "TokenStore",
+    "Blake3",
+    "block_sums",
+    "text_digests",
 ]
 
 version: str
@@ -115,3 +121,53 @@ class BpeEncoder:
     def decode(self, ids: npt.NDArray[np.uint32]) -> bytes: ...
     def count_specials(self, texts: Sequence[str]) -> list[tuple[int, int]]: ...
     def unreachable(self) -> list[int]: ...
+
+# ---- token store ----
+
+class DamagedError(ValueError):
+    """Bytes of a shard differ from what was written; the message names file and byte."""
+
+@final
+class TokenStore:
+    """The shards of a corpus, opened read-only and checked block by block as they are read."""
+
+    def __new__(
+        cls,
+        id_bytes: int,
+        pad_id: int,
+        streams: Sequence[Sequence[tuple[str | PathLike[str], str | PathLike[str], int, bytes, int, int]]],
+    ) -> TokenStore:
+        """A stream is a list of shards: path, index path, bytes, BLAKE3 of the index, tokens, documents."""
+
+    def gather(
+        self,
+        row_ids: int,
+        part_ends: npt.NDArray[np.uint32],
+        streams: npt.NDArray[np.uint32],
+        starts: npt.NDArray[np.uint64],
+        lengths: npt.NDArray[np.uint32],
+    ) -> tuple[bytes, npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """Ids, edge ends and edges of rows of `row_ids` ids; row r is parts `part_ends[r-1]:part_ends[r]`, then padding."""
+
+    def pieces(self, stream: int, start: int, length: int) -> list[tuple[int, int, int, int, int]]:
+        """Documents of tokens [start, start + length): (shard, document, source row, begin, end) each."""
+
+    def verify(self, stream: int, shard: int) -> int:
+        """Checks every block of a shard; its number of bytes."""
+
+@final
+class Blake3:
+    """BLAKE3 of a sequence of byte strings."""
+
+    def __new__(cls) -> Blake3: ...
+    def update(self, data: bytes) -> None:
+        """Takes in more bytes."""
+
+    def digest(self) -> bytes:
+        """The 32 bytes of the hash of all taken in so far."""
+
+def block_sums(data: npt.NDArray[np.uint8], block_bytes: int) -> bytes:
+    """XXH3-64 of each block of an array of bytes, 8 little-endian bytes a block."""
+
+def text_digests(texts: Sequence[str]) -> bytes:
+    """XXH3-128 of each text's UTF-8, 16 bytes a text."""

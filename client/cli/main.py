@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": ("doctor", "doctor", "Check this machine, the way to a server, and its runs."),
     "state": ("state", "state", "Look at a loader's state in a checkpoint."),
     "tokenizer": ("tokenizer", "tokenizer", "Train, measure and use tokenizers."),
+    "corpus": ("corpus", "corpus", "Build, verify and show a corpus."),
     "mixer": ("mixer", "mixer", "Find mixture weights, and push them."),
 }
 

@@ -2,7 +2,9 @@
 
 pub mod bpe;
 pub mod digest;
+pub mod gather;
 pub mod perm;
 pub mod plan;
 mod py;
 pub mod rng;
+pub mod shard;

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod bpe;
 mod digest;
+mod gather;
 mod plan;
 
 #[pymodule(gil_used = false)]
@@ -12,5 +13,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     digest::register(m)?;
     plan::register(m)?;
     bpe::register(m)?;
+    gather::register(m)?;
     Ok(())
 }

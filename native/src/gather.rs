@@ -1,0 +1,270 @@
+//! The one copy between a token store and the wire: rows of ids out of shards, with the document edges in them.
+//!
+//! Each row is read from the kernel's page cache straight into its place in the answer; rows are filled in parallel.
+
+use rayon::prelude::*;
+
+use crate::shard::{Batch, Scratch, Shard, ShardRef, StoreError};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// One document, or a part of it, within a range of tokens of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Number of the shard in its stream.
+    pub shard: u64,
+    /// Number of the document in its shard.
+    pub document: u64,
+    /// Row of the document in its source file.
+    pub row: u64,
+    /// Tokens [begin, end) of the document.
+    pub begin: u64,
+    pub end: u64,
+}
+
+/// Shards in order, read as one run of tokens.
+#[derive(Debug)]
+struct Stream {
+    shards: Vec<Shard>,
+    /// Tokens before each shard, and the total.
+    firsts: Vec<u64>,
+}
+
+impl Stream {
+    fn total(&self) -> u64 {
+        self.firsts[self.shards.len()]
+    }
+
+    /// Calls `visit(shard number, batch, first token within the batch, tokens)` over [start, start + length).
+    fn walk(
+        &self,
+        start: u64,
+        length: u64,
+        mut visit: impl FnMut(usize, &Shard, &Batch, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let end = start.checked_add(length).filter(|&end| end <= self.total());
+        let Some(end) = end else {
+            return Err(StoreError::Range(format!(
+                "tokens {start} to {start} + {length} are asked for, the stream has {}",
+                self.total()
+            )));
+        };
+        let mut at = start;
+        while at < end {
+            let number = self.firsts.partition_point(|&first| first <= at) - 1;
+            let shard = &self.shards[number];
+            let index = shard.index()?;
+            let within = at - self.firsts[number];
+            let which = index
+                .batches
+                .partition_point(|batch| batch.first_token <= within)
+                - 1;
+            let batch = &index.batches[which];
+            let next = index
+                .batches
+                .get(which + 1)
+                .map_or(index.tokens, |batch| batch.first_token);
+            let tokens = (next - within).min(end - at);
+            visit(number, shard, batch, within - batch.first_token, tokens)?;
+            at += tokens;
+        }
+        Ok(())
+    }
+
+    /// Copies ids into `out` and appends to `edges` the offsets (from `base`) at which a document begins.
+    fn copy(
+        &self,
+        start: u64,
+        out: &mut [u8],
+        id_bytes: usize,
+        base: u64,
+        edges: &mut Vec<u32>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let length = (out.len() / id_bytes) as u64;
+        let mut done = 0;
+        self.walk(start, length, |_, shard, batch, first, tokens| {
+            let from = done as usize * id_bytes;
+            let part = &mut out[from..from + tokens as usize * id_bytes];
+            shard.read(
+                batch.ids + first * id_bytes as u64,
+                part,
+                &mut scratch.block,
+            )?;
+            shard.ends(batch, scratch)?;
+            let begin = scratch.ends.partition_point(|&end| end < first);
+            for &end in scratch.ends[begin..]
+                .iter()
+                .take_while(|&&end| end < first + tokens)
+            {
+                let offset = base + done + end - first;
+                if offset > 0 && edges.last().is_none_or(|&last| u64::from(last) != offset) {
+                    edges.push(offset as u32);
+                }
+            }
+            done += tokens;
+            Ok(())
+        })
+    }
+
+    fn pieces(&self, start: u64, length: u64) -> Result<Vec<Piece>> {
+        let mut found = Vec::new();
+        let mut scratch = Scratch::default();
+        self.walk(start, length, |number, shard, batch, first, tokens| {
+            shard.ends(batch, &mut scratch)?;
+            let mut rows = vec![0; 8 * batch.documents as usize];
+            shard.read(batch.rows, &mut rows, &mut scratch.block)?;
+            for (i, bounds) in scratch.ends.windows(2).enumerate() {
+                let (begin, end) = (bounds[0].max(first), bounds[1].min(first + tokens));
+                if begin < end {
+                    let row = rows[8 * i..8 * i + 8].try_into().expect("8 bytes");
+                    found.push(Piece {
+                        shard: number as u64,
+                        document: batch.first_document + i as u64,
+                        row: u64::from_le_bytes(row),
+                        begin: begin - bounds[0],
+                        end: end - bounds[0],
+                    });
+                }
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
+/// Token ids and document edges of rows.
+#[derive(Debug, Default)]
+pub struct Edges {
+    /// Edges of row r are `edges[ends[r - 1]..ends[r]]`.
+    pub ends: Vec<u32>,
+    pub edges: Vec<u32>,
+}
+
+/// What to put into rows: row r is made of parts `ends[r - 1]..ends[r]`, then padding.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    pub ends: &'a [u32],
+    pub streams: &'a [u32],
+    pub starts: &'a [u64],
+    pub lengths: &'a [u32],
+}
+
+/// The shards of a corpus, opened read-only.
+#[derive(Debug)]
+pub struct Store {
+    id_bytes: usize,
+    pad_id: u32,
+    streams: Vec<Stream>,
+}
+
+impl Store {
+    /// Opens every shard of every stream; the first that does not fit the manifest is the error.
+    pub fn open(id_bytes: usize, pad_id: u32, streams: Vec<Vec<ShardRef>>) -> Result<Self> {
+        let open = |shards: Vec<ShardRef>| -> Result<Stream> {
+            let shards: Vec<Shard> = shards
+                .into_par_iter()
+                .map(|says| Shard::open(says, id_bytes as u64))
+                .collect::<Result<_>>()?;
+            let mut firsts = vec![0];
+            for shard in &shards {
+                firsts.push(firsts[firsts.len() - 1] + shard.says.tokens);
+            }
+            Ok(Stream { shards, firsts })
+        };
+        let streams = streams.into_iter().map(open).collect::<Result<_>>()?;
+        Ok(Self {
+            id_bytes,
+            pad_id,
+            streams,
+        })
+    }
+
+    pub fn id_bytes(&self) -> usize {
+        self.id_bytes
+    }
+
+    fn stream(&self, number: u32) -> Result<&Stream> {
+        self.streams.get(number as usize).ok_or_else(|| {
+            StoreError::Range(format!(
+                "stream {number} is asked for, there are {}",
+                self.streams.len()
+            ))
+        })
+    }
+
+    /// Fills `out` (rows of `row_ids` ids, little-endian) and returns the edges within.
+    pub fn gather(&self, parts: Parts<'_>, row_ids: usize, out: &mut [u8]) -> Result<Edges> {
+        let row_bytes = row_ids * self.id_bytes;
+        if out.len() != row_bytes * parts.ends.len() {
+            return Err(StoreError::Range("the buffer does not fit the rows".into()));
+        }
+        let found: Vec<Vec<u32>> = out
+            .par_chunks_mut(row_bytes.max(1))
+            .enumerate()
+            .map_init(Scratch::default, |scratch, (row, out)| {
+                self.fill(parts, row, out, scratch)
+            })
+            .collect::<Result<_>>()?;
+        let mut all = Edges::default();
+        for edges in found {
+            all.edges.extend(edges);
+            all.ends.push(all.edges.len() as u32);
+        }
+        Ok(all)
+    }
+
+    fn fill(
+        &self,
+        parts: Parts<'_>,
+        row: usize,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<Vec<u32>> {
+        let first = if row == 0 {
+            0
+        } else {
+            parts.ends[row - 1] as usize
+        };
+        let mut edges = Vec::new();
+        let mut done = 0;
+        for part in first..parts.ends[row] as usize {
+            let length = parts.lengths[part] as usize * self.id_bytes;
+            if done + length > out.len() {
+                return Err(StoreError::Range(format!(
+                    "row {row} holds more ids than it has room for"
+                )));
+            }
+            let base = (done / self.id_bytes) as u64;
+            if base > 0 && length > 0 {
+                edges.push(base as u32);
+            }
+            let stream = self.stream(parts.streams[part])?;
+            let (start, target) = (parts.starts[part], &mut out[done..done + length]);
+            stream.copy(start, target, self.id_bytes, base, &mut edges, scratch)?;
+            done += length;
+        }
+        let pad = self.pad_id.to_le_bytes();
+        for id in out[done..].chunks_exact_mut(self.id_bytes) {
+            id.copy_from_slice(&pad[..self.id_bytes]);
+        }
+        Ok(edges)
+    }
+
+    /// Documents that hold tokens [start, start + length) of a stream.
+    pub fn pieces(&self, stream: u32, start: u64, length: u64) -> Result<Vec<Piece>> {
+        self.stream(stream)?.pieces(start, length)
+    }
+
+    /// Checks every block of one shard, whatever was checked before; returns its bytes.
+    pub fn verify(&self, stream: u32, shard: usize) -> Result<u64> {
+        let shard = self.stream(stream)?.shards.get(shard);
+        let shard = shard.ok_or_else(|| StoreError::Range("no such shard".into()))?;
+        let index = shard.load()?;
+        let mut scratch = Vec::new();
+        for block in 0..index.sums.len() {
+            shard.check_block(&index, block, &mut scratch)?;
+        }
+        Ok(index.size)
+    }
+}

@@ -1,0 +1,401 @@
+//! One immutable shard of a token store: an Arrow IPC file, read by positioned reads and checked block by block.
+//!
+//! Beside the shard lies an index that says where each record batch keeps its ids and its document ends, and one
+//! XXH3-64 sum for each block of the file. A block is hashed when it is first touched, from the same bytes that are
+//! handed out. A file cut under us is an error and never a SIGBUS, and a deleted or renamed one goes on being read
+//! through its handle. One whose modification time changes is checked anew; one whose size changes is refused.
+
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, RwLock};
+
+use rayon::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
+
+const MAGIC: &[u8; 8] = b"headrx01";
+const HEADER_WORDS: usize = 6;
+const BATCH_WORDS: usize = 5;
+
+/// What went wrong with a shard; the message names the file.
+#[derive(Debug)]
+pub enum StoreError {
+    /// The operating system refused.
+    Io(PathBuf, std::io::Error),
+    /// Bytes differ from what was written: file, byte offset, what differs.
+    Damaged(PathBuf, u64, String),
+    /// The caller asked for tokens that the stream does not have.
+    Range(String),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, error) => write!(f, "cannot read `{}`: {error}", path.display()),
+            Self::Damaged(path, at, what) => write!(
+                f,
+                "`{}` is damaged at byte {at}: {what}; restore the file or build the corpus again",
+                path.display()
+            ),
+            Self::Range(what) => f.write_str(what),
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// XXH3-64 of each block of `bytes`, the last one shorter.
+pub fn block_sums(bytes: &[u8], block_bytes: usize) -> Vec<u64> {
+    bytes.par_chunks(block_bytes).map(xxh3_64).collect()
+}
+
+/// Where one record batch keeps its columns, in bytes from the start of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    pub first_token: u64,
+    pub first_document: u64,
+    pub documents: u64,
+    /// `documents + 1` ends of documents, i32, the first 0.
+    pub ends: u64,
+    pub ids: u64,
+    /// Row of each document in its source file, u64.
+    pub rows: u64,
+}
+
+/// The parsed index of a shard.
+#[derive(Debug)]
+pub struct Index {
+    pub size: u64,
+    block_bytes: u64,
+    pub tokens: u64,
+    documents: u64,
+    id_bytes: u64,
+    pub batches: Vec<Batch>,
+    pub sums: Vec<u64>,
+}
+
+impl Index {
+    fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
+        let damaged =
+            |at: usize, what: &str| StoreError::Damaged(path.into(), at as u64, what.into());
+        if bytes.len() < 8 + 8 * HEADER_WORDS
+            || &bytes[..8] != MAGIC
+            || !bytes.len().is_multiple_of(8)
+        {
+            return Err(damaged(0, "this is no shard index"));
+        }
+        let words: Vec<u64> = bytes[8..]
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+            .collect();
+        let [size, block_bytes, count, tokens, documents, id_bytes] =
+            words[..HEADER_WORDS].try_into().expect("a header");
+        let blocks = if block_bytes == 0 {
+            0
+        } else {
+            size.div_ceil(block_bytes)
+        };
+        let table = (count as usize).saturating_mul(BATCH_WORDS);
+        let expected = table
+            .saturating_add(HEADER_WORDS)
+            .saturating_add(blocks as usize);
+        if block_bytes == 0 || !matches!(id_bytes, 2 | 4) || words.len() != expected {
+            return Err(damaged(8, "its header does not fit its length"));
+        }
+        let (mut first_token, mut first_document) = (0, 0);
+        let batches = words[HEADER_WORDS..HEADER_WORDS + table]
+            .chunks_exact(BATCH_WORDS)
+            .map(|row| {
+                let batch = Batch {
+                    first_token,
+                    first_document,
+                    documents: row[0],
+                    ends: row[2],
+                    ids: row[3],
+                    rows: row[4],
+                };
+                first_document = batch.first_document.saturating_add(row[0]);
+                first_token = batch.first_token.saturating_add(row[1]);
+                batch
+            })
+            .collect();
+        if first_token != tokens || first_document != documents {
+            return Err(damaged(8, "its batches do not add up"));
+        }
+        let sums = words[HEADER_WORDS + table..].to_vec();
+        Ok(Self {
+            size,
+            block_bytes,
+            tokens,
+            documents,
+            id_bytes,
+            batches,
+            sums,
+        })
+    }
+}
+
+/// Identity of a file's content, as far as the file system tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+impl Stamp {
+    fn of(meta: &Metadata) -> Self {
+        Self {
+            size: meta.size(),
+            seconds: meta.mtime(),
+            nanoseconds: meta.mtime_nsec(),
+        }
+    }
+}
+
+/// The blocks found right since the file last changed.
+#[derive(Debug)]
+struct Checked {
+    stamp: Stamp,
+    blocks: Vec<AtomicU64>,
+}
+
+impl Checked {
+    fn new(stamp: Stamp, blocks: usize) -> Self {
+        Self {
+            stamp,
+            blocks: (0..blocks.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        }
+    }
+
+    fn has(&self, block: usize) -> bool {
+        self.blocks[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1
+    }
+
+    fn add(&self, block: usize) {
+        self.blocks[block / 64].fetch_or(1 << (block % 64), Ordering::Relaxed);
+    }
+}
+
+/// What the manifest says of a shard.
+#[derive(Clone, Debug)]
+pub struct ShardRef {
+    pub path: PathBuf,
+    pub index_path: PathBuf,
+    pub size: u64,
+    /// BLAKE3 of the index file, which holds the sums of the shard's blocks.
+    pub index_digest: [u8; 32],
+    pub tokens: u64,
+    pub documents: u64,
+}
+
+/// Buffers that a thread reuses between rows.
+#[derive(Default)]
+pub struct Scratch {
+    pub block: Vec<u8>,
+    bytes: Vec<u8>,
+    pub ends: Vec<u64>,
+}
+
+/// An open shard.
+#[derive(Debug)]
+pub struct Shard {
+    pub says: ShardRef,
+    file: File,
+    opened: Stamp,
+    index: OnceLock<Index>,
+    checked: RwLock<Arc<Checked>>,
+}
+
+impl Shard {
+    /// Opens and checks sizes, the index against its digest, and the first and last block of the data.
+    pub fn open(says: ShardRef, id_bytes: u64) -> Result<Self> {
+        let io = |error| StoreError::Io(says.path.clone(), error);
+        let file = File::open(&says.path).map_err(io)?;
+        let opened = Stamp::of(&file.metadata().map_err(io)?);
+        if opened.size != says.size {
+            let what = format!(
+                "it has {} bytes, the manifest says {}",
+                opened.size, says.size
+            );
+            return Err(StoreError::Damaged(
+                says.path,
+                opened.size.min(says.size),
+                what,
+            ));
+        }
+        let shard = Self {
+            file,
+            opened,
+            index: OnceLock::new(),
+            checked: RwLock::new(Arc::new(Checked::new(opened, 0))),
+            says,
+        };
+        let index = shard.load()?;
+        if index.id_bytes != id_bytes {
+            let what = format!(
+                "its ids have {} bytes, the manifest says {id_bytes}",
+                index.id_bytes
+            );
+            return Err(StoreError::Damaged(shard.says.path, 0, what));
+        }
+        *shard.checked.write().expect("no panic holds it") =
+            Arc::new(Checked::new(opened, index.sums.len()));
+        let mut scratch = Vec::new();
+        for block in [0, index.sums.len().saturating_sub(1)] {
+            if block < index.sums.len() {
+                shard.check_block(&index, block, &mut scratch)?;
+            }
+        }
+        Ok(shard)
+    }
+
+    pub fn load(&self) -> Result<Index> {
+        let path = &self.says.index_path;
+        let bytes = std::fs::read(path).map_err(|error| StoreError::Io(path.clone(), error))?;
+        if blake3::hash(&bytes).as_bytes() != &self.says.index_digest {
+            let what = "its hash is not the one in the manifest".to_owned();
+            return Err(StoreError::Damaged(path.clone(), 0, what));
+        }
+        let index = Index::parse(path, &bytes)?;
+        let says = (self.says.size, self.says.tokens, self.says.documents);
+        if (index.size, index.tokens, index.documents) != says {
+            let what = "its sizes are not those in the manifest".to_owned();
+            return Err(StoreError::Damaged(path.clone(), 8, what));
+        }
+        Ok(index)
+    }
+
+    /// The index, read again at first use: an open corpus of any size stays small.
+    pub fn index(&self) -> Result<&Index> {
+        if let Some(index) = self.index.get() {
+            return Ok(index);
+        }
+        let index = self.load()?;
+        Ok(self.index.get_or_init(|| index))
+    }
+
+    fn io(&self, error: std::io::Error) -> StoreError {
+        if error.kind() == std::io::ErrorKind::UnexpectedEof {
+            let what = "it is shorter than it was".to_owned();
+            return StoreError::Damaged(self.says.path.clone(), self.says.size, what);
+        }
+        StoreError::Io(self.says.path.clone(), error)
+    }
+
+    pub fn check_block(&self, index: &Index, block: usize, scratch: &mut Vec<u8>) -> Result<()> {
+        let start = block as u64 * index.block_bytes;
+        let length = index.block_bytes.min(index.size - start);
+        scratch.resize(length as usize, 0);
+        self.file
+            .read_exact_at(scratch, start)
+            .map_err(|error| self.io(error))?;
+        if xxh3_64(scratch) != index.sums[block] {
+            let what = format!("block {block} fails its checksum");
+            return Err(StoreError::Damaged(self.says.path.clone(), start, what));
+        }
+        Ok(())
+    }
+
+    /// What was checked, as of now: all forgotten if the file was touched, an error if its size changed.
+    fn state(&self, blocks: usize) -> Result<Arc<Checked>> {
+        let now = Stamp::of(&self.file.metadata().map_err(|error| self.io(error))?);
+        let state = self.checked.read().expect("no panic holds it").clone();
+        if state.stamp == now {
+            return Ok(state);
+        }
+        if now.size != self.opened.size {
+            let what = format!(
+                "it was changed in place: {} bytes, {} at opening",
+                now.size, self.opened.size
+            );
+            return Err(StoreError::Damaged(
+                self.says.path.clone(),
+                now.size.min(self.opened.size),
+                what,
+            ));
+        }
+        let fresh = Arc::new(Checked::new(now, blocks));
+        *self.checked.write().expect("no panic holds it") = fresh.clone();
+        Ok(fresh)
+    }
+
+    /// Reads `out.len()` bytes at `position`, all of them checked.
+    pub fn read(&self, position: u64, out: &mut [u8], scratch: &mut Vec<u8>) -> Result<()> {
+        let index = self.index()?;
+        let end = position
+            .checked_add(out.len() as u64)
+            .filter(|&end| end <= index.size);
+        if end.is_none() {
+            let what = "its index points beyond its end".to_owned();
+            return Err(StoreError::Damaged(self.says.path.clone(), position, what));
+        }
+        // A change between the two looks at the file is seen by the second one; then all is checked again.
+        for _ in 0..3 {
+            let state = self.state(index.sums.len())?;
+            self.read_once(index, &state, position, out, scratch)?;
+            if self.state(index.sums.len())?.stamp == state.stamp {
+                return Ok(());
+            }
+        }
+        let what = "it is being changed in place while it is read".to_owned();
+        Err(StoreError::Damaged(self.says.path.clone(), position, what))
+    }
+
+    fn read_once(
+        &self,
+        index: &Index,
+        state: &Checked,
+        position: u64,
+        out: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<()> {
+        let block_of = |at: u64| (at / index.block_bytes) as usize;
+        let mut done = 0;
+        while done < out.len() {
+            let at = position + done as u64;
+            let block = block_of(at);
+            let start = block as u64 * index.block_bytes;
+            if state.has(block) {
+                let last = (block..index.sums.len())
+                    .take_while(|&b| state.has(b))
+                    .last()
+                    .unwrap_or(block);
+                let until = ((last as u64 + 1) * index.block_bytes - at)
+                    .min((out.len() - done) as u64) as usize;
+                let part = &mut out[done..done + until];
+                self.file
+                    .read_exact_at(part, at)
+                    .map_err(|error| self.io(error))?;
+                done += until;
+            } else {
+                self.check_block(index, block, scratch)?;
+                let offset = (at - start) as usize;
+                let until = (scratch.len() - offset).min(out.len() - done);
+                out[done..done + until].copy_from_slice(&scratch[offset..offset + until]);
+                state.add(block);
+                done += until;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends of a batch's documents in tokens from its start; the first entry is 0.
+    pub fn ends(&self, batch: &Batch, scratch: &mut Scratch) -> Result<()> {
+        scratch.bytes.resize(4 * (batch.documents as usize + 1), 0);
+        let mut bytes = std::mem::take(&mut scratch.bytes);
+        let outcome = self.read(batch.ends, &mut bytes, &mut scratch.block);
+        scratch.ends.clear();
+        scratch.ends.extend(
+            bytes
+                .chunks_exact(4)
+                .map(|end| u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]))),
+        );
+        scratch.bytes = bytes;
+        outcome
+    }
+}

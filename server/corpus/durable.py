@@ -1,0 +1,95 @@
+"""Durable writes: a temporary name, fsync, rename, fsync of the folder. A reader sees the whole file or none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from headrace.proto.errors import HeadraceError
+
+_PREFIX = ".tmp-"
+
+
+def sync(path: Path) -> None:
+    """Forces a file or folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def io_errors(doing: str, path: Path) -> Iterator[None]:
+    """Turns what the operating system refuses (no space, no permission) into one message with the path."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise HeadraceError(f"cannot {doing} `{path}`: {reason}; make room or give access, then run it again") from None
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Replaces `path` by `data`, atomically and durably."""
+    temporary = path.with_name(f"{_PREFIX}{path.name}-{secrets.token_hex(4)}")
+    with io_errors("write", path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_folder(parent: Path, name: Callable[[], str]) -> Iterator[Path]:
+    """A folder that gets its name, asked for at the end, when the block ends well, and vanishes when it does not.
+
+    If a folder of that name came into being meanwhile (another worker built the same content), ours is dropped.
+    """
+    temporary = parent / f"{_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        with io_errors("write below", parent):
+            temporary.mkdir(parents=True)
+            yield temporary
+            sync(temporary)
+            final = parent / name()
+            try:
+                temporary.rename(final)
+            except OSError:
+                if not final.is_dir():
+                    raise
+            sync(parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sweep(folder: Path) -> int:
+    """Removes temporary folders that killed builds of this machine left in `folder`; returns how many."""
+    mine = f"{_PREFIX}{socket.gethostname()}-"
+    removed = 0
+    for path in folder.glob(f"{mine}*"):
+        pid = path.name.removeprefix(mine).partition("-")[0]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+            removed += 1
+    return removed
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

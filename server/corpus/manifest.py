@@ -1,0 +1,232 @@
+"""A corpus that is open for reading: sizes and views from the manifest, windows from the checked shards.
+
+Opening checks every shard's size, its index against the manifest and its first and last block, and reads no more;
+a block is checked when a window first touches it. Nothing here depends on who asks or in which order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from headrace.native import DamagedError, TokenStore
+from headrace.proto.errors import DataLossError, HeadraceError, NotFoundError, OutOfRangeError
+from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord
+from headrace.server.corpus.views import ViewSize, check_shape, concat_size
+from headrace.server.plan.facts import CorpusFacts, ViewFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Windows as they are served.
+
+    Attributes:
+        ids: rows x (seq_len + 1) little-endian ids
+        edge_ends, edges: the offsets in row r at which another document begins are `edges[edge_ends[r-1]:edge_ends[r]]`
+        real_ids: real ids of each row; those after them are padding
+    """
+
+    ids: bytes
+    edge_ends: npt.NDArray[np.uint32]
+    edges: npt.NDArray[np.uint32]
+    real_ids: npt.NDArray[np.uint32]
+
+
+class SourcePart(NamedTuple):
+    """Tokens [begin, end) of the document in `row` (from 1) of `file`."""
+
+    file: str
+    row: int
+    begin: int
+    end: int
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """The store's own errors as Headrace's."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DataLossError(str(error)) from None
+    except OSError as error:
+        raise DataLossError(str(error)) from None
+    except ValueError as error:
+        raise OutOfRangeError(str(error)) from None
+
+
+class Corpus:
+    """The domains of one manifest."""
+
+    def __init__(self, manifest: Manifest, root: Path) -> None:
+        self.manifest = manifest
+        self.root = root
+        self._domains = {domain.name: domain for domain in manifest.domains}
+        # Streams are numbered over domains and their generations in the order of the manifest.
+        self._streams = [shards for domain in manifest.domains for shards in domain.generations]
+        self._first_stream: dict[str, int] = {}
+        for domain in manifest.domains:
+            self._first_stream[domain.name] = sum(len(self._domains[name].generations) for name in self._first_stream)
+        tuples = [[self._shard_tuple(record) for record in shards] for shards in self._streams]
+        with store_errors():
+            self._store = TokenStore(manifest.id_bytes, self.pad_id, tuples)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Corpus:
+        """Opens a manifest, or the folder that holds one; damage found now is a `DataLossError` naming the file."""
+        path = Path(path)
+        if path.is_dir():
+            path = path / "manifest.json"
+        return cls(Manifest.load(path), path.parent)
+
+    def _shard_tuple(self, record: ShardRecord) -> tuple[str, str, int, bytes, int, int]:
+        shard = record.shard
+        path = self.root / self.manifest.sources[record.source].unit / shard.file
+        return (
+            str(path),
+            f"{path}.index",
+            shard.size,
+            bytes.fromhex(shard.index_digest),
+            shard.tokens,
+            shard.documents,
+        )
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes over the canonical content."""
+        return bytes.fromhex(self.manifest.digest)
+
+    @property
+    def tokenizer_digest(self) -> bytes:
+        return bytes.fromhex(self.manifest.tokenizer.digest)
+
+    @property
+    def tokenizer_path(self) -> Path:
+        """The copy of the tokenizer that lies with the corpus."""
+        return self.root / self.manifest.tokenizer.file
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Names, sorted bytewise."""
+        return tuple(sorted(self._domains, key=str.encode))
+
+    @property
+    def vocab_size(self) -> int:
+        return self.manifest.tokenizer.vocab_size
+
+    @property
+    def pad_id(self) -> int:
+        return self.manifest.tokenizer.pad_id
+
+    @property
+    def id_bytes(self) -> int:
+        return self.manifest.id_bytes
+
+    def _domain(self, name: str) -> DomainRecord:
+        if name not in self._domains:
+            raise NotFoundError(f"no domain is called `{name}`; the corpus has {', '.join(self.domains)}")
+        return self._domains[name]
+
+    def tokens(self, domain: str) -> int:
+        """Real tokens of a domain, those of bos and eos among them."""
+        return self._domain(domain).total("tokens")
+
+    def documents(self, domain: str) -> int:
+        return self._domain(domain).total("documents")
+
+    def _generation_sizes(self, domain: str, seq_len: int, packing: str) -> list[ViewSize]:
+        check_shape(seq_len, packing)
+        drop = packing == "concat-drop"
+        totals = [sum(record.shard.tokens for record in shards) for shards in self._domain(domain).generations]
+        return [concat_size(tokens, seq_len, drop=drop) for tokens in totals]
+
+    def view(self, domain: str, seq_len: int, packing: str) -> ViewSize:
+        """Windows of a view and their real input tokens, over all generations."""
+        sizes = self._generation_sizes(domain, seq_len, packing)
+        return ViewSize(sum(size.windows for size in sizes), sum(size.real_tokens for size in sizes))
+
+    def facts(self, shapes: Iterable[tuple[int, str]]) -> CorpusFacts:
+        """What the plan needs to know: tokens of each domain, and the views of the (seq_len, packing) that it uses."""
+        views = {
+            (domain, seq_len, packing): ViewFacts(windows=size.windows, real_tokens=size.real_tokens)
+            for seq_len, packing in set(shapes)
+            for domain in self.domains
+            for size in [self.view(domain, seq_len, packing)]
+        }
+        return CorpusFacts(
+            digest=self.digest,
+            tokens={domain: self.tokens(domain) for domain in self.domains},
+            vocab_size=self.vocab_size,
+            pad_id=self.pad_id,
+            views=views,
+        )
+
+    def _spans(
+        self, domain: str, seq_len: int, packing: str, windows: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+        """Stream, first token and number of real ids of each window."""
+        sizes = self._generation_sizes(domain, seq_len, packing)
+        ends = np.cumsum([size.windows for size in sizes], dtype=np.uint64)
+        total = int(ends[-1]) if len(ends) else 0
+        if len(windows) and int(windows.max()) >= total:
+            raise OutOfRangeError(
+                f"window {int(windows.max())} of domain `{domain}` is asked for, "
+                f"its view at seq_len {seq_len} has {total}"
+            )
+        generation = np.searchsorted(ends, windows, side="right")
+        firsts = np.concatenate([np.zeros(1, np.uint64), ends])[generation]
+        starts = (windows - firsts) * np.uint64(seq_len)
+        totals = np.array(
+            [sum(record.shard.tokens for record in shards) for shards in self._domain(domain).generations]
+        )
+        left = totals.astype(np.uint64)[generation] - starts
+        lengths = np.minimum(left, np.uint64(seq_len + 1)).astype(np.uint32)
+        return (generation + self._first_stream[domain]).astype(np.uint32), starts, lengths
+
+    def read(
+        self,
+        seq_len: int,
+        packing: str,
+        domain_names: Sequence[str],
+        domains: npt.NDArray[np.uint32],
+        windows: npt.NDArray[np.uint64],
+    ) -> Rows:
+        """Windows `windows[i]` of `domain_names[domains[i]]`, one row each of seq_len + 1 ids.
+
+        Raises `DataLossError` naming the file when a block fails its checksum.
+        """
+        count = len(windows)
+        streams, starts, lengths = np.empty(count, np.uint32), np.empty(count, np.uint64), np.empty(count, np.uint32)
+        for number in np.unique(domains):
+            rows = domains == number
+            spans = self._spans(domain_names[int(number)], seq_len, packing, windows[rows].astype(np.uint64))
+            streams[rows], starts[rows], lengths[rows] = spans
+        part_ends = np.arange(1, count + 1, dtype=np.uint32)
+        with store_errors():
+            ids, edge_ends, edges = self._store.gather(seq_len + 1, part_ends, streams, starts, lengths)
+        return Rows(ids, edge_ends, edges, lengths)
+
+    def sources(self, domain: str, seq_len: int, packing: str, window: int) -> list[SourcePart]:
+        """The parts of documents that a window holds, in order, the id after the last input among them."""
+        stream, start, length = self._spans(domain, seq_len, packing, np.array([window], np.uint64))
+        with store_errors():
+            pieces = self._store.pieces(int(stream[0]), int(start[0]), int(length[0]))
+        shards = self._streams[int(stream[0])]
+        sources = self.manifest.sources
+        return [SourcePart(sources[shards[shard].source].path, row, begin, end) for shard, _, row, begin, end in pieces]
+
+    def verify(self) -> Iterator[tuple[str, int, HeadraceError | None]]:
+        """Checks every block of every shard: (file, bytes, what is wrong)."""
+        for stream, shards in enumerate(self._streams):
+            for number, record in enumerate(shards):
+                name = f"{self.manifest.sources[record.source].unit}/{record.shard.file}"
+                try:
+                    with store_errors():
+                        yield name, self._store.verify(stream, number), None
+                except HeadraceError as error:
+                    yield name, 0, error

@@ -1,0 +1,192 @@
+"""Writes one shard: the token ids of one domain out of one source file, as an Arrow IPC file and its index.
+
+The Arrow file has a row a document: `ids` (a list of uint16 or uint32), `row` (of the source, from 1) and `digest`
+(XXH3-128 of the text), so any Arrow reader opens it. Record batches end by a rule that sees only the documents, so the
+bytes are the same whoever writes them. The index (see `native/src/shard.rs`) holds where each batch keeps its columns
+and a checksum for each block. `content` hashes what the shard means, not how Arrow spells it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from headrace.native import Blake3, block_sums
+from headrace.server.corpus.durable import sync
+
+BLOCK_BYTES = 64 << 10
+BATCH_TOKENS = 256 << 10
+BATCH_DOCUMENTS = 4096
+_MAGIC = b"headrx01"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardInfo:
+    """A finished shard, as marker and manifest hold it.
+
+    Attributes:
+        domain: name of the domain
+        file: name of the Arrow file; the index has `.index` after it
+        size: bytes of the Arrow file
+        index_digest: BLAKE3 of the index file, hex
+        content: BLAKE3 of document lengths and ids, hex
+        tokens, documents: counts
+        text_bytes: UTF-8 bytes of the texts
+    """
+
+    domain: str
+    file: str
+    size: int
+    index_digest: str
+    content: str
+    tokens: int
+    documents: int
+    text_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Documents in a row: all ids in one array, the end of each document, its source row, digest and size."""
+
+    ids: npt.NDArray[np.uint32]
+    ends: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.uint64]
+    digests: npt.NDArray[np.uint8]
+    text_bytes: npt.NDArray[np.int64]
+
+    def part(self, begin: int, end: int) -> Encoded:
+        """Documents [begin, end)."""
+        first = int(self.ends[begin - 1]) if begin else 0
+        ids = self.ids[first : int(self.ends[end - 1])] if end > begin else self.ids[:0]
+        span = slice(begin, end)
+        return Encoded(ids, self.ends[span] - first, self.rows[span], self.digests[span], self.text_bytes[span])
+
+    def select(self, keep: npt.NDArray[np.bool_]) -> Encoded:
+        """The documents that `keep` names, in order."""
+        lengths = np.diff(self.ends, prepend=0)
+        ids = self.ids[np.repeat(keep, lengths)]
+        return Encoded(ids, np.cumsum(lengths[keep]), self.rows[keep], self.digests[keep], self.text_bytes[keep])
+
+    @staticmethod
+    def join(parts: list[Encoded]) -> Encoded:
+        if len(parts) == 1:
+            return parts[0]
+        lengths = np.concatenate([np.diff(part.ends, prepend=0) for part in parts])
+        return Encoded(
+            np.concatenate([part.ids for part in parts]),
+            np.cumsum(lengths),
+            np.concatenate([part.rows for part in parts]),
+            np.concatenate([part.digests for part in parts]),
+            np.concatenate([part.text_bytes for part in parts]),
+        )
+
+
+class ShardWriter:
+    """Takes documents, writes record batches, and at `close` the index."""
+
+    def __init__(self, folder: Path, domain: str, *, id_bytes: int, file: str) -> None:
+        self._path = folder / file
+        self._domain = domain
+        self._dtype: Any = np.dtype(np.uint16 if id_bytes == 2 else np.uint32)
+        id_type: Any = pa.uint16() if id_bytes == 2 else pa.uint32()
+        self._schema = pa.schema(
+            [
+                pa.field("ids", pa.list_(pa.field("id", id_type, nullable=False)), nullable=False),
+                pa.field("row", pa.uint64(), nullable=False),
+                pa.field("digest", pa.binary(16), nullable=False),
+            ]
+        )
+        self._sink = pa.OSFile(str(self._path), "wb")
+        self._writer = pa.ipc.new_file(self._sink, self._schema)
+        self._pending: list[Encoded] = []
+        self._pending_tokens = self._pending_documents = 0
+        self._batches: list[tuple[int, int]] = []
+        self._lengths, self._ids = Blake3(), Blake3()
+        self._text_bytes = 0
+
+    def add(self, documents: Encoded) -> None:
+        """Takes documents in; a batch ends with the document that fills it."""
+        begin, count = 0, len(documents.ends)
+        while begin < count:
+            base = int(documents.ends[begin - 1]) if begin else 0
+            full = base + BATCH_TOKENS - self._pending_tokens
+            by_tokens = int(np.searchsorted(documents.ends, full, side="left")) + 1
+            end = min(by_tokens, begin + BATCH_DOCUMENTS - self._pending_documents, count)
+            part = documents.part(begin, end)
+            self._pending.append(part)
+            self._pending_tokens += len(part.ids)
+            self._pending_documents += end - begin
+            if self._pending_tokens >= BATCH_TOKENS or self._pending_documents >= BATCH_DOCUMENTS:
+                self._flush()
+            begin = end
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        batch = Encoded.join(self._pending)
+        ids = batch.ids.astype(self._dtype)
+        offsets = np.concatenate([np.zeros(1, np.int32), batch.ends.astype(np.int32)])
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids), type=self._schema.field("ids").type)
+        digests = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(16), len(batch.rows), [None, pa.py_buffer(batch.digests.tobytes())]
+        )
+        self._writer.write_batch(pa.record_batch([lists, pa.array(batch.rows), digests], schema=self._schema))
+        self._batches.append((len(batch.rows), len(ids)))
+        self._lengths.update(np.diff(batch.ends, prepend=0).astype("<u8").tobytes())
+        self._ids.update(ids.tobytes())
+        self._text_bytes += int(batch.text_bytes.sum())
+        self._pending.clear()
+        self._pending_tokens = self._pending_documents = 0
+
+    def close(self) -> ShardInfo:
+        """Writes what is left and the index, all of it forced to disk."""
+        self._flush()
+        self._writer.close()
+        self._sink.close()
+        sync(self._path)
+        index, size = _index(self._path, self._batches, self._dtype.itemsize)
+        target = self._path.with_name(self._path.name + ".index")
+        target.write_bytes(index)
+        sync(target)
+        content, whole = Blake3(), Blake3()
+        content.update(self._lengths.digest() + self._ids.digest())
+        whole.update(index)
+        return ShardInfo(
+            domain=self._domain,
+            file=self._path.name,
+            size=size,
+            index_digest=whole.digest().hex(),
+            content=content.digest().hex(),
+            tokens=sum(tokens for _, tokens in self._batches),
+            documents=sum(documents for documents, _ in self._batches),
+            text_bytes=self._text_bytes,
+        )
+
+    def abort(self) -> None:
+        """Lets go of the file after a failure."""
+        self._sink.close()
+
+
+def _index(path: Path, batches: list[tuple[int, int]], id_bytes: int) -> tuple[bytes, int]:
+    """The index of a finished Arrow file, and the file's size."""
+    with pa.memory_map(str(path)) as mapped:
+        whole = mapped.read_buffer()
+        table: list[int] = []
+        reader = pa.ipc.open_file(whole)
+        for number, (documents, tokens) in enumerate(batches):
+            batch = reader.get_batch(number)
+            lists, rows = batch.column(0).buffers(), batch.column(1).buffers()
+            positions = [buffer.address - whole.address for buffer in (lists[1], lists[3], rows[1])]
+            table += [documents, tokens, *positions]
+        sums = block_sums(np.frombuffer(whole, np.uint8), BLOCK_BYTES)
+        totals = [sum(column) for column in zip(*batches, strict=True)] or [0, 0]
+        header = [whole.size, BLOCK_BYTES, len(batches), totals[1], totals[0], id_bytes]
+        return _MAGIC + struct.pack(f"<{len(header) + len(table)}Q", *header, *table) + sums, whole.size

@@ -1,0 +1,84 @@
+"""Texts to documents of token ids: the tokenizer, the bos and eos of each document, and the checks between them."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from headrace.native import text_digests
+from headrace.proto.errors import ConfigError
+from headrace.server.corpus.shard import Encoded
+from headrace.tokenizer import Tokenizer
+
+SPECIAL_TEXT = "special_text"
+
+
+def wanted_ids(tokenizer: Tokenizer, *, bos: bool, eos: bool | None) -> tuple[int | None, int | None]:
+    """The ids to put before and after each document; asking for one that the tokenizer lacks is an error."""
+    if bos and tokenizer.bos_id is None:
+        raise ConfigError("`bos = true`, but the tokenizer has no bos token; train one with it or leave bos out")
+    if eos and tokenizer.eos_id is None:
+        raise ConfigError(
+            "`eos = true`, but the tokenizer has no end-of-text token; train one with it or say eos = false"
+        )
+    return (tokenizer.bos_id if bos else None), (tokenizer.eos_id if eos is not False else None)
+
+
+@functools.lru_cache(maxsize=2)
+def load_tokenizer(path: str, digest: str) -> Tokenizer:
+    """The tokenizer at `path`, refused when its digest is another one."""
+    tokenizer = Tokenizer.load(Path(path))
+    if tokenizer.digest.hex() != digest:
+        raise ConfigError(f"the tokenizer `{path}` was changed while the corpus was built; build again")
+    return tokenizer
+
+
+class TextEncoder:
+    """Encodes groups of texts; text that spells a special token stays plain text and is counted."""
+
+    def __init__(self, tokenizer: Tokenizer, *, bos: bool, eos: bool) -> None:
+        self._tokenizer = tokenizer
+        self._bos, self._eos = wanted_ids(tokenizer, bos=bos, eos=eos)
+        self._specials = tuple(tokenizer.special_ids)
+
+    def encode(self, texts: Sequence[str], rows: Sequence[int], notes: Counter[str]) -> Encoded:
+        """One document a text, in order."""
+        texts = list(texts)
+        ids, ends = self._tokenizer.encode_batch(texts)
+        if len(ends) != len(texts) or (len(ends) and int(ends[-1]) != len(ids)):
+            raise ConfigError("the tokenizer answered for another number of texts than it was given")
+        if len(ids) and int(ids.max()) >= self._tokenizer.vocab_size:
+            raise ConfigError(
+                f"the tokenizer made id {int(ids.max())}, its vocabulary has {self._tokenizer.vocab_size}"
+            )
+        spelled = sum(1 for text in texts if any(special in text for special in self._specials))
+        if spelled:
+            notes[SPECIAL_TEXT] += spelled
+        all_ids, all_ends = _wrap(ids, ends.astype(np.int64), self._bos, self._eos)
+        digests = np.frombuffer(text_digests(texts), np.uint8).reshape(-1, 16)
+        sizes = np.fromiter((len(text.encode()) for text in texts), np.int64, len(texts))
+        return Encoded(all_ids, all_ends, np.asarray(rows, np.uint64), digests, sizes)
+
+
+def _wrap(
+    ids: npt.NDArray[np.uint32], ends: npt.NDArray[np.int64], bos: int | None, eos: int | None
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """Puts bos before and eos after each document."""
+    before, after = int(bos is not None), int(eos is not None)
+    if not before + after or not len(ends):
+        return ids, ends
+    number = np.arange(len(ends))
+    new_ends = ends + (number + 1) * (before + after)
+    lengths = np.diff(ends, prepend=0)
+    out = np.empty(int(new_ends[-1]), np.uint32)
+    shift = np.repeat(number * (before + after) + before, lengths)
+    out[np.arange(len(ids)) + shift] = ids
+    if bos is not None:
+        out[new_ends - lengths - before - after] = bos
+    if eos is not None:
+        out[new_ends - 1] = eos
+    return out, new_ends
