@@ -147,7 +147,7 @@ class TokenStore:
         starts: npt.NDArray[np.uint64],
         lengths: npt.NDArray[np.uint32],
     ) -> tuple[bytes, npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-        """Ids, edge ends and edges of rows of `row_ids` ids; row r is parts `part_ends[r-1]:part_ends[r]`, then padding."""
+        """Ids, edge ends, edges of rows of `row_ids` ids; row r is parts part_ends[r-1]:part_ends[r], then padding."""
 
     def pieces(self, stream: int, start: int, length: int) -> list[tuple[int, int, int, int, int]]:
         """Documents of tokens [start, start + length): (shard, document, source row, begin, end) each."""

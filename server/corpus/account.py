@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from headrace.proto.errors import ConfigError
-from headrace.server.corpus.bytestream import SourceError
-from headrace.server.corpus.documents import EMPTY, MISSING, Row
+from headrace.server.corpus.documents import EMPTY, MISSING, DocumentError, Row
 from headrace.server.corpus.spec import DomainSpec
 
 
@@ -17,19 +16,22 @@ class Account:
     def __init__(self, name: str, spec: DomainSpec) -> None:
         self._name, self._spec = name, spec
         self._missing = ""
+        self._unseen = set(spec.fields)
         self.read = 0
+        self.held_out = 0
         self.rejected: Counter[str] = Counter()
         self.replaced: Counter[str] = Counter()
         self.notes: Counter[str] = Counter()
 
     @property
     def packed(self) -> int:
-        return self.read - self.rejected.total()
+        return self.read - self.rejected.total() - self.held_out
 
     def admit(self, rows: Iterable[Row]) -> Iterator[Row]:
         """The rows that have a text; stops at the first bad one when the policy is `error`."""
         for row in rows:
             self.read += 1
+            self._unseen.difference_update(row.fields)
             if row.text is None:
                 self.reject(row, row.reason or EMPTY, row.detail)
                 continue
@@ -38,11 +40,14 @@ class Account:
             yield row
         if self.read and self.rejected[MISSING] == self.read:
             raise ConfigError(f"`{self._name}`: none of its {self.read} rows is usable: {self._missing}")
+        if self.read and self._unseen:
+            names = ", ".join(f"`{name}`" for name in sorted(self._unseen))
+            raise ConfigError(f"`{self._name}`: no row has the field {names}, which `name` or `where` asks for")
 
     def reject(self, row: Row, reason: str, detail: str) -> None:
         """Counts a row out, or stops."""
         if self._spec.on_bad == "error" and reason != EMPTY:
-            raise SourceError(
+            raise DocumentError(
                 f'{self._name}:{row.number}: {detail}; mend the source, or say on_bad = "skip" in domain '
                 f"`{self._spec.name}` to count and leave out such documents"
             )

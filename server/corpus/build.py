@@ -1,26 +1,27 @@
 """Builds a corpus: tasks from the spec, units by any number of workers, the manifest last.
 
 The manifest follows from the spec, the sources and the tokenizer alone. Units that are there already are taken as they
-are; nothing in the output folder but our own temporary files is ever removed.
+are; nothing in the output folder but our own temporary files and damaged units is ever removed.
 """
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.proto.errors import ConfigError, NotFoundError
+from headrace.server.corpus.assemble import assemble
 from headrace.server.corpus.durable import sweep, write_file
 from headrace.server.corpus.files import SourceFile, source_files
-from headrace.server.corpus.pool import run_tasks
-from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord, SourceRecord, TokenizerRecord
+from headrace.server.corpus.pool import Outcome, run_tasks
+from headrace.server.corpus.readers import check_source
+from headrace.server.corpus.records import Manifest, TokenizerRecord
 from headrace.server.corpus.spec import CorpusSpec
 from headrace.server.corpus.text_encoder import wanted_ids
-from headrace.server.corpus.unit import UnitReport, UnitTask, finished
-from headrace.tokenizer import Tokenizer
+from headrace.server.corpus.unit import UnitTask, finished
+from headrace.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +29,27 @@ class BuildPlan:
     """What a build would do.
 
     Attributes:
+        spec: what was asked for
         files: the sources, in order
         tasks: one a source
-        tokenizer: the loaded tokenizer
+        tokenizer: what the manifest says of it
         id_bytes: 2 or 4
     """
 
     spec: CorpusSpec
     files: Sequence[SourceFile]
     tasks: Sequence[UnitTask]
-    tokenizer: Tokenizer
+    tokenizer: TokenizerRecord
     id_bytes: int
 
     @property
     def source_bytes(self) -> int:
-        return sum(file.path.stat().st_size for file in self.files)
+        return sum(file.source.stamp()[0] for file in self.files)
 
     def missing(self) -> list[UnitTask]:
-        """Tasks whose unit is not there yet; hashes the sources that may have one."""
+        """Tasks whose unit is not there yet; checks the tables' schemas and hashes sources that may have a unit."""
+        for file in self.files:
+            check_source(file.source, file.domain)
         return [task for task in self.tasks if finished(task) is None]
 
 
@@ -66,23 +70,33 @@ def plan_build(spec: CorpusSpec) -> BuildPlan:
         )
     tokenizer = Tokenizer.load(spec.tokenizer_path)
     bos, eos = wanted_ids(tokenizer, bos=spec.bos, eos=spec.eos)
-    id_bytes = id_width(tokenizer, spec.id_bytes)
+    common = UnitTask(
+        location="",
+        name="",
+        store=str(spec.out_path / "store"),
+        tokenizer=str(spec.tokenizer_path),
+        tokenizer_digest=tokenizer.digest.hex(),
+        domain=spec.domains[0],
+        bos=bos is not None,
+        eos=eos is not None,
+        id_bytes=id_width(tokenizer, spec.id_bytes),
+    )
     files = source_files(spec)
-    tasks = [
-        UnitTask(
-            path=str(file.path),
-            name=file.name,
-            store=str(spec.out_path / "store"),
-            tokenizer=str(spec.tokenizer_path),
-            tokenizer_digest=tokenizer.digest.hex(),
-            domain=file.domain,
-            bos=bos is not None,
-            eos=eos is not None,
-            id_bytes=id_bytes,
-        )
-        for file in files
-    ]
-    return BuildPlan(spec, files, tasks, tokenizer, id_bytes)
+    tasks = [replace(common, location=file.location, name=file.name, domain=file.domain) for file in files]
+    return BuildPlan(spec, files, tasks, _record(tokenizer), common.id_bytes)
+
+
+def _record(tokenizer: Tokenizer) -> TokenizerRecord:
+    pads = [each for each in (tokenizer.pad_id, tokenizer.eos_id) if each is not None]
+    return TokenizerRecord(
+        file=f"tokenizer-{tokenizer.digest.hex()[:16]}.json",
+        digest=tokenizer.digest.hex(),
+        vocab_size=max([tokenizer.vocab_size, *(each + 1 for each in tokenizer.special_ids.values())]),
+        # Padding is told by `real_ids`, never by the id, so any id will do when the tokenizer has none for it.
+        pad_id=pads[0] if pads else 0,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,95 +110,62 @@ class Advance:
 
 
 def build_corpus(
-    spec: CorpusSpec, *, workers: int | None = None, progress: Callable[[Advance], None] | None = None
+    spec: CorpusSpec,
+    *,
+    workers: int | None = None,
+    progress: Callable[[Advance], None] | None = None,
+    check: bool = False,
 ) -> Manifest:
-    """Builds what is missing and writes the manifest; equal bytes for any number of workers (default: the cores)."""
+    """Builds what is missing and writes the manifest; equal bytes for any number of workers (default: the cores).
+
+    With `check` the units that are there are read from end to end, and a damaged one is built again.
+    """
     plan = plan_build(spec)
-    store = spec.out_path / "store"
-    for folder in store.glob("*/"):
-        sweep(folder)
-    done = [0, 0, 0]
-    total = plan.source_bytes
-
-    def advance(source_bytes: int, documents: int, tokens: int) -> None:
-        for i, more in enumerate((source_bytes, documents, tokens)):
-            done[i] += more
-        if progress:
-            progress(Advance(*done, total_bytes=total))
-
-    cores = len(os.sched_getaffinity(0))
-    reports = run_tasks(plan.tasks, workers=cores if workers is None else workers, progress=advance)
-    manifest = assemble(plan, reports)
+    outcomes = build_units(plan, plan.tasks, workers=workers, progress=progress, check=check)
+    manifest = assemble(spec, plan.files, plan.tasks, outcomes, plan.tokenizer, plan.id_bytes)
     write_file(spec.out_path / manifest.tokenizer.file, spec.tokenizer_path.read_bytes())
     manifest.save(spec.manifest_path)
     return manifest
 
 
-def assemble(plan: BuildPlan, reports: Sequence[UnitReport]) -> Manifest:
-    """The manifest of finished units; checks shares of rejected documents, names and empty domains."""
-    sources, shards = [], defaultdict[str, list[ShardRecord]](list)
-    entry_of: dict[str, str] = {}
-    for number, (file, task, report) in enumerate(zip(plan.files, plan.tasks, reports, strict=True)):
-        sources.append(_source(plan.spec, file, task, report))
-        for shard in report.shards:
-            entry = entry_of.setdefault(shard.domain, file.domain.name)
-            if entry != file.domain.name:
-                both = f"`{entry}` and `{file.domain.name}`"
-                raise ConfigError(f"{plan.spec.place}: domain `{shard.domain}` is made by both {both}; rename one")
-            shards[shard.domain].append(ShardRecord(source=number, shard=shard))
-    _check_entries(plan.spec, sources)
-    domains = [DomainRecord(name=name, generations=(tuple(shards[name]),)) for name in sorted(shards, key=str.encode)]
-    return Manifest(tokenizer=_tokenizer(plan), id_bytes=plan.id_bytes, domains=tuple(domains), sources=tuple(sources))
+def build_units(
+    plan: BuildPlan,
+    tasks: Sequence[UnitTask],
+    *,
+    workers: int | None = None,
+    progress: Callable[[Advance], None] | None = None,
+    check: bool = False,
+) -> list[Outcome]:
+    """Builds the units of some tasks of a plan, in any order and on any number of workers."""
+    for folder in (plan.spec.out_path / "store").glob("*/"):
+        sweep(folder)
+    done = [0, 0, 0]
+    total = sum(task.source.stamp()[0] for task in tasks)
+
+    def advance(source_bytes: int, documents: int, tokens: int) -> None:
+        for i, more in enumerate((source_bytes, documents, tokens)):
+            done[i] += more
+        if progress:
+            progress(Advance(done[0], done[1], done[2], total))
+
+    cores = len(os.sched_getaffinity(0))
+    checked = [replace(task, check=check) for task in tasks]
+    return run_tasks(checked, workers=cores if workers is None else workers, progress=advance)
 
 
-def _source(spec: CorpusSpec, file: SourceFile, task: UnitTask, report: UnitReport) -> SourceRecord:
-    return SourceRecord(
-        path=file.name,
-        entry=file.domain.name,
-        size=report.size,
-        hash=report.hash,
-        unit=str((task.folder / report.folder_name).relative_to(spec.out_path)),
-        read=report.read,
-        packed=report.packed,
-        rejected=report.rejected,
-        replaced=report.replaced,
-        notes=report.notes,
-    )
-
-
-def _tokenizer(plan: BuildPlan) -> TokenizerRecord:
-    tokenizer = plan.tokenizer
-    pads = [each for each in (tokenizer.pad_id, tokenizer.eos_id) if each is not None]
-    return TokenizerRecord(
-        file=f"tokenizer-{tokenizer.digest.hex()[:16]}.json",
-        digest=tokenizer.digest.hex(),
-        vocab_size=max([tokenizer.vocab_size, *(each + 1 for each in tokenizer.special_ids.values())]),
-        # Padding is told by `real_ids`, never by the id, so any id will do when the tokenizer has none for it.
-        pad_id=pads[0] if pads else 0,
-        bos_id=tokenizer.bos_id,
-        eos_id=tokenizer.eos_id,
-    )
-
-
-def _check_entries(spec: CorpusSpec, sources: Sequence[SourceRecord]) -> None:
-    for domain in spec.domains:
-        mine = [source for source in sources if source.entry == domain.name]
-        read, packed = sum(source.read for source in mine), sum(source.packed for source in mine)
-        reasons: dict[str, int] = defaultdict(int)
-        for source in mine:
-            for reason, count in source.rejected.items():
-                reasons[reason] += count
-        told = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items())) or "none"
-        if not packed:
-            raise ConfigError(
-                f"{spec.place}: domain `{domain.name}` is empty: {read} documents read from {len(mine)} files, "
-                f"rejected: {told}"
-            )
-        if read - packed > domain.max_rejected * read:
-            raise ConfigError(
-                f"{spec.place}: domain `{domain.name}`: {read - packed} of {read} documents are rejected ({told}), "
-                f"more than max_rejected = {domain.max_rejected}"
-            )
+def build_share(
+    spec: CorpusSpec,
+    *,
+    share: int,
+    shares: int,
+    workers: int | None = None,
+    progress: Callable[[Advance], None] | None = None,
+) -> int:
+    """Builds every `shares`-th unit from the `share`-th on, for array jobs; a plain build then writes the manifest."""
+    plan = plan_build(spec)
+    tasks = plan.tasks[share::shares]
+    build_units(plan, tasks, workers=workers, progress=progress)
+    return len(tasks)
 
 
 def corpus_path(spec_or_manifest: str | Path) -> Path:

@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.proto.errors import DataLossError
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOTHING: Mapping[str, Any] = {}
 
@@ -33,7 +35,13 @@ NULL = "null"
 WRONG_TYPE = "wrong_type"
 EMPTY = "empty"
 BAD_NAME = "bad_domain_name"
+FILTERED = "where"
+DUPLICATE = "duplicate"
 REPLACEABLE = (INVALID_UTF8, LONE_SURROGATE)
+
+
+class DocumentError(DataLossError):
+    """A document is bad and the policy is to stop; the message names file, row and remedy."""
 
 
 @dataclass(slots=True)
@@ -45,7 +53,7 @@ class Row:
         text: the text, None when rejected
         reason: why it is rejected, or what was replaced in it
         detail: what a person needs to find and mend it
-        fields: the record's other fields, for names and filters
+        fields: the record's fields that names and filters need, by their dotted names
     """
 
     number: int
@@ -73,28 +81,31 @@ def mend(text: str, *, replace: bool) -> tuple[str | None, str | None, str]:
     return (_SURROGATE.sub("\ufffd", text) if replace else None), LONE_SURROGATE, detail
 
 
-def pick(record: Mapping[str, Any], path: tuple[str, ...]) -> tuple[bool, Any]:
-    """Whether the field at `path` is there, and its value."""
+def pick(record: Mapping[str, Any], name: str) -> tuple[bool, Any]:
+    """Whether a field is there, and its value: the name as it is written, else its parts through objects."""
+    if name in record:
+        return True, record[name]
     value: Any = record
-    for part in path:
+    for part in name.split("."):
         if not isinstance(value, Mapping) or part not in value:
             return False, None
         value = value[part]
     return True, value
 
 
-def row_of(number: int, record: Mapping[str, Any], path: tuple[str, ...], *, replace: bool) -> Row:
-    """The row for a parsed record: its text checked by the rules above."""
-    there, value = pick(record, path)
-    name = ".".join(path)
+def row_of(number: int, record: Mapping[str, Any], name: str, others: tuple[str, ...] = (), *, replace: bool) -> Row:
+    """The row for a parsed record: its text in field `name`, checked by the rules above, and its fields `others`."""
+    found = {other: pick(record, other) for other in others}
+    fields = {other: value for other, (there, value) in found.items() if there}
+    there, value = pick(record, name)
     if not there:
         seen = ", ".join(sorted(str(key) for key in record)) or "none"
-        return Row(number, None, MISSING, f"no field `{name}`; fields seen: {seen}", record)
+        return Row(number, None, MISSING, f"no field `{name}`; fields seen: {seen}", fields)
     if value is None:
-        return Row(number, None, NULL, f"field `{name}` is null", record)
+        return Row(number, None, NULL, f"field `{name}` is null", fields)
     if not isinstance(value, str):
-        return Row(number, None, WRONG_TYPE, f"field `{name}` is {type(value).__name__}, not a string", record)
+        return Row(number, None, WRONG_TYPE, f"field `{name}` is {type(value).__name__}, not a string", fields)
     if not value:
-        return Row(number, None, EMPTY, f"field `{name}` is empty", record)
+        return Row(number, None, EMPTY, f"field `{name}` is empty", fields)
     text, reason, detail = mend(value, replace=replace)
-    return Row(number, text, reason, detail, record)
+    return Row(number, text, reason, detail, fields)

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from headrace.native import DamagedError, TokenStore
 from headrace.proto.errors import DataLossError, HeadraceError, NotFoundError, OutOfRangeError
-from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord
+from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord, digest_of
+from headrace.server.corpus.shard import HOLDOUT, TRAIN
 from headrace.server.corpus.views import ViewSize, check_shape, concat_size
 from headrace.server.plan.facts import CorpusFacts, ViewFacts
 
@@ -63,30 +64,41 @@ def store_errors() -> Iterator[None]:
 class Corpus:
     """The domains of one manifest."""
 
-    def __init__(self, manifest: Manifest, root: Path) -> None:
+    def __init__(self, manifest: Manifest, root: Path, part: str = TRAIN) -> None:
         self.manifest = manifest
         self.root = root
-        self._domains = {domain.name: domain for domain in manifest.domains}
+        self.part = part
+        self._domains = {domain.name: domain for domain in manifest.domains if domain.part(part)}
         # Streams are numbered over domains and their generations in the order of the manifest.
-        self._streams = [shards for domain in manifest.domains for shards in domain.generations]
+        self._streams = [shards for domain in self._domains.values() for shards in domain.part(part)]
         self._first_stream: dict[str, int] = {}
-        for domain in manifest.domains:
-            self._first_stream[domain.name] = sum(len(self._domains[name].generations) for name in self._first_stream)
+        first = 0
+        for name, domain in self._domains.items():
+            self._first_stream[name] = first
+            first += len(domain.part(part))
         tuples = [[self._shard_tuple(record) for record in shards] for shards in self._streams]
         with store_errors():
             self._store = TokenStore(manifest.id_bytes, self.pad_id, tuples)
 
     @classmethod
-    def open(cls, path: str | Path) -> Corpus:
-        """Opens a manifest, or the folder that holds one; damage found now is a `DataLossError` naming the file."""
+    def open(cls, path: str | Path, part: str = TRAIN) -> Corpus:
+        """Opens a manifest, or the folder that holds one; damage found now is a `DataLossError` naming the file.
+
+        `part` is `train`, or `holdout` for the documents kept for evaluation.
+        """
         path = Path(path)
         if path.is_dir():
             path = path / "manifest.json"
-        return cls(Manifest.load(path), path.parent)
+        return cls(Manifest.load(path), path.parent, part)
+
+    def for_kind(self, kind: str) -> Corpus:
+        """The corpus that a run of this kind reads: `eval` reads the held-out documents if there are any."""
+        part = HOLDOUT if kind == "eval" and any(domain.holdout for domain in self.manifest.domains) else TRAIN
+        return self if part == self.part else Corpus(self.manifest, self.root, part)
 
     def _shard_tuple(self, record: ShardRecord) -> tuple[str, str, int, bytes, int, int]:
         shard = record.shard
-        path = self.root / self.manifest.sources[record.source].unit / shard.file
+        path = self.root / record.folder / shard.file
         return (
             str(path),
             f"{path}.index",
@@ -99,7 +111,8 @@ class Corpus:
     @cached_property
     def digest(self) -> bytes:
         """32 bytes over the canonical content."""
-        return bytes.fromhex(self.manifest.digest)
+        whole = self.manifest.digest if self.part == TRAIN else digest_of([self.manifest.digest, self.part])
+        return bytes.fromhex(whole)
 
     @property
     def tokenizer_digest(self) -> bytes:
@@ -134,16 +147,20 @@ class Corpus:
 
     def tokens(self, domain: str) -> int:
         """Real tokens of a domain, those of bos and eos among them."""
-        return self._domain(domain).total("tokens")
+        return self._domain(domain).total("tokens", self.part)
 
     def documents(self, domain: str) -> int:
-        return self._domain(domain).total("documents")
+        return self._domain(domain).total("documents", self.part)
 
     def _generation_sizes(self, domain: str, seq_len: int, packing: str) -> list[ViewSize]:
         check_shape(seq_len, packing)
-        drop = packing == "concat-drop"
-        totals = [sum(record.shard.tokens for record in shards) for shards in self._domain(domain).generations]
-        return [concat_size(tokens, seq_len, drop=drop) for tokens in totals]
+        drop = self.manifest.tail == "drop"
+        return [concat_size(tokens, seq_len, drop=drop) for tokens in self._totals(domain)]
+
+    def _totals(self, domain: str) -> list[int]:
+        """Tokens of each generation."""
+        generations = self._domain(domain).part(self.part)
+        return [sum(record.shard.tokens for record in shards) for shards in generations]
 
     def view(self, domain: str, seq_len: int, packing: str) -> ViewSize:
         """Windows of a view and their real input tokens, over all generations."""
@@ -181,10 +198,7 @@ class Corpus:
         generation = np.searchsorted(ends, windows, side="right")
         firsts = np.concatenate([np.zeros(1, np.uint64), ends])[generation]
         starts = (windows - firsts) * np.uint64(seq_len)
-        totals = np.array(
-            [sum(record.shard.tokens for record in shards) for shards in self._domain(domain).generations]
-        )
-        left = totals.astype(np.uint64)[generation] - starts
+        left = np.array(self._totals(domain), np.uint64)[generation] - starts
         lengths = np.minimum(left, np.uint64(seq_len + 1)).astype(np.uint32)
         return (generation + self._first_stream[domain]).astype(np.uint32), starts, lengths
 
@@ -224,7 +238,7 @@ class Corpus:
         """Checks every block of every shard: (file, bytes, what is wrong)."""
         for stream, shards in enumerate(self._streams):
             for number, record in enumerate(shards):
-                name = f"{self.manifest.sources[record.source].unit}/{record.shard.file}"
+                name = f"{record.folder}/{record.shard.file}"
                 try:
                     with store_errors():
                         yield name, self._store.verify(stream, number), None

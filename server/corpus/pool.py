@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -13,15 +12,29 @@ from contextlib import suppress
 
 from headrace.proto import errors
 from headrace.proto.errors import HeadraceError
+from headrace.server.corpus.bytestream import SourceError
+from headrace.server.corpus.documents import DocumentError
 from headrace.server.corpus.unit import Progress, UnitReport, UnitTask, build_unit
 from headrace.server.corpus.worker import task_to_json
 
+Outcome = UnitReport | SourceError
+"""A finished unit, or the damage that made its domain's policy leave the file out."""
 
-def run_tasks(tasks: Sequence[UnitTask], *, workers: int, progress: Progress) -> list[UnitReport]:
-    """Reports in the order of the tasks; the first failure stops the rest."""
+
+def run_tasks(tasks: Sequence[UnitTask], *, workers: int, progress: Progress) -> list[Outcome]:
+    """Outcomes in the order of the tasks; the first failure stops the rest."""
     if workers <= 1 or len(tasks) <= 1:
-        return [build_unit(task, progress) for task in tasks]
+        return [_here(task, progress) for task in tasks]
     return _Pool(tasks, progress).run(min(workers, len(tasks)))
+
+
+def _here(task: UnitTask, progress: Progress) -> Outcome:
+    try:
+        return build_unit(task, progress)
+    except SourceError as error:
+        if task.domain.on_damaged == "skip":
+            return error
+        raise
 
 
 class _Pool:
@@ -30,14 +43,15 @@ class _Pool:
         self._progress = progress
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         # Large files first, so that the last worker is not left alone with one.
-        for number in sorted(range(len(tasks)), key=lambda number: -_size(tasks[number])):
+        sizes = [task.source.stamp()[0] for task in tasks]
+        for number in sorted(range(len(tasks)), key=lambda number: -sizes[number]):
             self._todo.put(number)
-        self._reports: dict[int, UnitReport] = {}
-        self._failures: dict[int, HeadraceError] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._failures: dict[int, Exception] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
-    def run(self, workers: int) -> list[UnitReport]:
+    def run(self, workers: int) -> list[Outcome]:
         threads = [threading.Thread(target=self._serve, name=f"corpus-{n}", daemon=True) for n in range(workers)]
         try:
             for thread in threads:
@@ -48,15 +62,12 @@ class _Pool:
             self._stop.set()
         if self._failures:
             raise self._failures[min(self._failures)]
-        return [self._reports[number] for number in range(len(self._tasks))]
+        return [self._outcomes[number] for number in range(len(self._tasks))]
 
     def _serve(self) -> None:
         """One worker process and its tasks."""
-        environment = {**os.environ, "RAYON_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "headrace.server.corpus.worker"]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, encoding="utf-8"
-        ) as process:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
             try:
                 while not self._stop.is_set():
                     try:
@@ -81,28 +92,31 @@ class _Pool:
             if "progress" in message:
                 with self._lock:
                     self._progress(*message["progress"])
-                if self._stop.is_set():
-                    return
-                continue
-            if "report" in message:
-                self._reports[number] = UnitReport.from_json(message["report"])
+            elif "report" in message:
+                self._outcomes[number] = UnitReport.from_json(message["report"])
+                return
             else:
-                name, text = message["error"]
-                self._fail(number, getattr(errors, name, HeadraceError)(text))
-            return
+                self._failed(number, *message["error"])
+                return
+            if self._stop.is_set():
+                return
         if not self._stop.is_set():
             name = self._tasks[number].name
             self._fail(
                 number, HeadraceError(f"the worker that built `{name}` was killed; run the build again to go on")
             )
 
+    def _failed(self, number: int, kind: str, text: str) -> None:
+        if kind == SourceError.__name__:
+            damage = SourceError(text)
+            if self._tasks[number].domain.on_damaged == "skip":
+                self._outcomes[number] = damage
+            else:
+                self._fail(number, damage)
+        else:
+            known = DocumentError if kind == DocumentError.__name__ else getattr(errors, kind, HeadraceError)
+            self._fail(number, known(text))
+
     def _fail(self, number: int, error: HeadraceError) -> None:
         self._failures[number] = error
         self._stop.set()
-
-
-def _size(task: UnitTask) -> int:
-    try:
-        return os.stat(task.path).st_size
-    except OSError:
-        return 0

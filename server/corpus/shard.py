@@ -9,6 +9,7 @@ and a checksum for each block. `content` hashes what the shard means, not how Ar
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from headrace.native import Blake3, block_sums
+from headrace.proto.errors import UsageError
 from headrace.server.corpus.durable import sync
+from headrace.server.corpus.profile import Profile, id_bins, length_bins
 
 BLOCK_BYTES = 64 << 10
 BATCH_TOKENS = 256 << 10
 BATCH_DOCUMENTS = 4096
+TRAIN, HOLDOUT = "train", "holdout"
+_LARGEST_BATCH = 2**31 - 1
 _MAGIC = b"headrx01"
 
 
@@ -31,6 +36,7 @@ class ShardInfo:
 
     Attributes:
         domain: name of the domain
+        part: `train`, or `holdout` for the documents kept for evaluation
         file: name of the Arrow file; the index has `.index` after it
         size: bytes of the Arrow file
         index_digest: BLAKE3 of the index file, hex
@@ -40,6 +46,7 @@ class ShardInfo:
     """
 
     domain: str
+    part: str
     file: str
     size: int
     index_digest: str
@@ -92,9 +99,10 @@ class Encoded:
 class ShardWriter:
     """Takes documents, writes record batches, and at `close` the index."""
 
-    def __init__(self, folder: Path, domain: str, *, id_bytes: int, file: str) -> None:
-        self._path = folder / file
-        self._domain = domain
+    def __init__(self, folder: Path, domain: str, part: str, *, id_bytes: int) -> None:
+        # A name of a domain has no `~`, so no two shards of a folder share a file.
+        self._path = folder / (f"{domain}.arrow" if part == TRAIN else f"{domain}~{part}.arrow")
+        self._domain, self._part = domain, part
         self._dtype: Any = np.dtype(np.uint16 if id_bytes == 2 else np.uint32)
         id_type: Any = pa.uint16() if id_bytes == 2 else pa.uint32()
         self._schema = pa.schema(
@@ -111,6 +119,8 @@ class ShardWriter:
         self._batches: list[tuple[int, int]] = []
         self._lengths, self._ids = Blake3(), Blake3()
         self._text_bytes = 0
+        self._id_counts = np.zeros(1, np.int64)
+        self._length_bins = length_bins(np.zeros(0, np.int64))
 
     def add(self, documents: Encoded) -> None:
         """Takes documents in; a batch ends with the document that fills it."""
@@ -132,6 +142,8 @@ class ShardWriter:
         if not self._pending:
             return
         batch = Encoded.join(self._pending)
+        if len(batch.ids) > _LARGEST_BATCH:
+            raise UsageError(f"a document of domain `{self._domain}` has over {_LARGEST_BATCH} tokens; split it")
         ids = batch.ids.astype(self._dtype)
         offsets = np.concatenate([np.zeros(1, np.int32), batch.ends.astype(np.int32)])
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids), type=self._schema.field("ids").type)
@@ -140,9 +152,14 @@ class ShardWriter:
         )
         self._writer.write_batch(pa.record_batch([lists, pa.array(batch.rows), digests], schema=self._schema))
         self._batches.append((len(batch.rows), len(ids)))
-        self._lengths.update(np.diff(batch.ends, prepend=0).astype("<u8").tobytes())
+        lengths = np.diff(batch.ends, prepend=0)
+        self._lengths.update(lengths.astype("<u8").tobytes())
         self._ids.update(ids.tobytes())
         self._text_bytes += int(batch.text_bytes.sum())
+        self._length_bins = self._length_bins + length_bins(lengths)
+        counts = np.bincount(ids, minlength=len(self._id_counts))
+        counts[: len(self._id_counts)] += self._id_counts
+        self._id_counts = counts
         self._pending.clear()
         self._pending_tokens = self._pending_documents = 0
 
@@ -161,6 +178,7 @@ class ShardWriter:
         whole.update(index)
         return ShardInfo(
             domain=self._domain,
+            part=self._part,
             file=self._path.name,
             size=size,
             index_digest=whole.digest().hex(),
@@ -169,6 +187,11 @@ class ShardWriter:
             documents=sum(documents for documents, _ in self._batches),
             text_bytes=self._text_bytes,
         )
+
+    @property
+    def profile(self) -> Profile:
+        """What the documents written so far look like."""
+        return Profile.of(self._length_bins, id_bins(self._id_counts))
 
     def abort(self) -> None:
         """Lets go of the file after a failure."""
@@ -184,9 +207,64 @@ def _index(path: Path, batches: list[tuple[int, int]], id_bytes: int) -> tuple[b
         for number, (documents, tokens) in enumerate(batches):
             batch = reader.get_batch(number)
             lists, rows = batch.column(0).buffers(), batch.column(1).buffers()
-            positions = [buffer.address - whole.address for buffer in (lists[1], lists[3], rows[1])]
+            columns = (lists[1], lists[3], rows[1])
+            positions = [column.address - whole.address for column in columns if column is not None]
             table += [documents, tokens, *positions]
-        sums = block_sums(np.frombuffer(whole, np.uint8), BLOCK_BYTES)
+        sums = block_sums(np.frombuffer(memoryview(whole), np.uint8), BLOCK_BYTES)
         totals = [sum(column) for column in zip(*batches, strict=True)] or [0, 0]
         header = [whole.size, BLOCK_BYTES, len(batches), totals[1], totals[0], id_bytes]
         return _MAGIC + struct.pack(f"<{len(header) + len(table)}Q", *header, *table) + sums, whole.size
+
+
+def is_whole(folder: Path, shard: ShardInfo, *, blocks: bool) -> bool:
+    """Whether a finished shard is still what was written: sizes and index, and with `blocks` every byte."""
+    path = folder / shard.file
+    try:
+        index = path.with_name(path.name + ".index").read_bytes()
+        if path.stat().st_size != shard.size:
+            return False
+    except OSError:
+        return False
+    hasher = Blake3()
+    hasher.update(index)
+    if hasher.digest().hex() != shard.index_digest:
+        return False
+    return not blocks or index.endswith(_sums(path))
+
+
+def _sums(path: Path) -> bytes:
+    with pa.memory_map(str(path)) as mapped:
+        return block_sums(np.frombuffer(memoryview(mapped.read_buffer()), np.uint8), BLOCK_BYTES)
+
+
+def read_batches(path: Path) -> Iterator[Encoded]:
+    """The documents of a shard, batch by batch; `text_bytes` is not stored and reads as 0."""
+    with pa.memory_map(str(path)) as mapped:
+        reader = pa.ipc.open_file(mapped)
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            lists: Any = batch.column(0)
+            digests = _fixed_bytes(batch.column(2))
+            yield Encoded(
+                lists.values.to_numpy().astype(np.uint32),
+                lists.offsets.to_numpy()[1:].astype(np.int64),
+                batch.column(1).to_numpy(),
+                digests,
+                np.zeros(batch.num_rows, np.int64),
+            )
+
+
+def read_digests(path: Path) -> npt.NDArray[np.uint8]:
+    """The digest of each document, (documents, 16)."""
+    with pa.memory_map(str(path)) as mapped:
+        reader = pa.ipc.open_file(mapped)
+        parts = [_fixed_bytes(reader.get_batch(number).column(2)) for number in range(reader.num_record_batches)]
+    return np.concatenate(parts) if parts else np.zeros((0, 16), np.uint8)
+
+
+def _fixed_bytes(column: pa.Array[Any]) -> npt.NDArray[np.uint8]:
+    """A copy of a column of 16-byte values."""
+    data = column.buffers()[1]
+    assert data is not None
+    whole = np.frombuffer(memoryview(data), np.uint8)
+    return whole[: 16 * len(column)].reshape(-1, 16).copy()

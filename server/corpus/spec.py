@@ -6,13 +6,18 @@
     bos = false                         # begin each document with the tokenizer's bos id
     eos = true                          # end each document with its end-of-text id; default: when it has one
     id_bytes = 2                        # 2 or 4; default: what the vocabulary needs
+    tail = "pad"                        # the last, unfilled window of `concat`: pad it, or drop it
     [[domain]]
     name = "deu"                        # or "{source}-{lang}", from fields of each document
-    files = ["raw/deu/*.jsonl.zst"]     # globs, `**` for any depth; all matches sorted bytewise
-    format = "auto"                     # auto (by suffix), jsonl, text
+    files = ["raw/deu/*.jsonl.zst"]     # globs, `**` for any depth; all matches sorted bytewise; s3://bucket/... too
+    format = "auto"                     # auto (by suffix), jsonl, text, parquet, arrow
     text = "text"                       # field that holds the text; dots go into objects: "body.text"
-    document = "line"                   # text files: a document a line, or a file
-    on_bad = "error"                    # error, replace, skip
+    document = "line"                   # text files: a document a line, a file, or what `separator` separates
+    where = "tokens >= 512"             # which documents; see `where`
+    holdout = 0.001                     # share of documents, by hash of the text, kept for evaluation
+    duplicates = "keep"                 # keep, or drop all but the first of equal texts in the domain
+    on_bad = "error"                    # a bad document: error, replace (bad characters), skip
+    on_damaged = "error"                # a damaged file: error, skip (all of it)
     max_rejected = 1.0                  # share of documents that may be rejected before the build fails
 
 Unknown keys and wrong types are errors that name file and line.
@@ -21,19 +26,23 @@ Unknown keys and wrong types are errors that name file and line.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from headrace.proto.errors import ConfigError
-from headrace.server.corpus.table import Table, parse_toml
+from headrace.server.corpus.where import Where, parse_where
+from headrace.server.plan.strict import Table, parse
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-FORMATS = ("auto", "jsonl", "text")
+FORMATS = ("auto", "jsonl", "text", "parquet", "arrow")
 POLICIES = ("error", "replace", "skip")
-DOCUMENTS = ("line", "file")
+DOCUMENTS = ("line", "file", "separator")
+TAILS = ("pad", "drop")
+
+_parse_where = lru_cache(parse_where)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +54,12 @@ class DomainSpec:
     format: str = "auto"
     text: str = "text"
     document: str = "line"
+    separator: str = ""
+    where: str = ""
+    holdout: float = 0.0
+    duplicates: str = "keep"
     on_bad: str = "error"
+    on_damaged: str = "error"
     max_rejected: float = 1.0
 
     def __post_init__(self) -> None:
@@ -53,19 +67,35 @@ class DomainSpec:
             raise ConfigError(
                 f"`{self.name}` is no name for a domain; names match {NAME.pattern}, with {{field}} for a field's value"
             )
-        if not all(part for path in (self.text, *self.name_fields) for part in path.split(".")):
+        if not all(part for name in (self.text, *self.name_fields) for part in name.split(".")):
             raise ConfigError(f"domain `{self.name}`: an empty field name in `{self.text}` or in the name")
         if not 0 <= self.max_rejected <= 1:
             raise ConfigError(f"domain `{self.name}`: `max_rejected` is a share from 0 to 1, not {self.max_rejected}")
+        if not 0 <= self.holdout < 1:
+            raise ConfigError(f"domain `{self.name}`: `holdout` is a share from 0 to below 1, not {self.holdout}")
+        if bool(self.separator) != (self.document == "separator"):
+            raise ConfigError(f'domain `{self.name}`: `separator` goes with `document = "separator"`, and only with it')
+        _ = self.filter
 
     @property
     def name_fields(self) -> tuple[str, ...]:
         """Fields whose values make the domain's name."""
         return tuple(PLACEHOLDER.findall(self.name))
 
+    @property
+    def filter(self) -> Where | None:
+        """The parsed `where`."""
+        return _parse_where(self.where) if self.where else None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Fields beside the text that a reader must bring, each once."""
+        found = self.filter
+        return tuple(sorted({*self.name_fields, *(found.fields if found else ())}))
+
     def options(self) -> dict[str, Any]:
         """What decides the content of a token store, beside the source and the tokenizer."""
-        unused = {"files", "max_rejected"}
+        unused = {"files", "max_rejected", "on_damaged", "duplicates"}
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in unused}
 
 
@@ -79,6 +109,7 @@ class CorpusSpec:
     bos: bool = False
     eos: bool | None = None
     id_bytes: int | None = None
+    tail: str = "pad"
     root: Path = Path()
     place: str = "CORPUS.toml"
 
@@ -110,43 +141,61 @@ class CorpusSpec:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            raise ConfigError(f"{path}: this file is not UTF-8") from None
+            raise ConfigError(f"{path}: this file is not UTF-8; save it as UTF-8") from None
         except OSError as error:
-            raise ConfigError(f"cannot read `{path}`: {error.strerror}") from None
+            raise ConfigError(f"cannot read `{path}`: {error.strerror}; name a CORPUS.toml") from None
         return cls.from_toml(text, place=str(path), root=Path(path).parent)
 
     @classmethod
     def from_toml(cls, text: str, *, place: str = "CORPUS.toml", root: Path = Path()) -> CorpusSpec:
         """Parses; every error names `place` and, where it can, the line."""
-        top = Table(parse_toml(text, place=place), text=text, place=place)
-        corpus = Table(top.need("corpus", dict, '{ out = "corpus" }'), text=text, place=place, header="corpus")
-        entries = top.take("domain", list, []) or []
-        top.close()
-        spec: dict[str, Any] = {
-            "out": corpus.take("out", str, "corpus"),
-            "tokenizer": corpus.take("tokenizer", str, "tokenizer.json"),
-            "bos": corpus.take("bos", bool, False),
-            "eos": corpus.take("eos", bool),
-            "id_bytes": corpus.take("id_bytes", int),
+        top = parse(text, place=place)
+        corpus = top.table("corpus")
+        values: dict[str, Any] = {
+            "out": corpus.text("out", "corpus"),
+            "tokenizer": corpus.text("tokenizer", "tokenizer.json"),
+            "bos": _flag(corpus, "bos", False),
+            "eos": _flag(corpus, "eos", None),
+            "id_bytes": corpus.integer("id_bytes", 2, 4) if corpus.has("id_bytes") else None,
+            "tail": corpus.choice("tail", TAILS, "pad"),
         }
-        corpus.close()
-        domains = tuple(_domain(entry, text, place, number) for number, entry in enumerate(entries))
-        return cls(**spec, domains=domains, root=root, place=place)
+        corpus.done()
+        domains = tuple(_domain(table) for table in top.tables("domain"))
+        top.done()
+        return cls(**values, domains=domains, root=root, place=place)
 
 
-def _domain(entry: Mapping[str, Any], text: str, place: str, number: int) -> DomainSpec:
-    table = Table(entry, text=text, place=place, header="domain", number=number)
+def _flag(table: Table, key: str, default: bool | None) -> bool | None:
+    value = table.take(key, default)
+    if value is not None and not isinstance(value, bool):
+        raise table.error(key, f"`{table.name(key)}` must be true or false, not `{value}`")
+    return value
+
+
+def _files(table: Table) -> tuple[str, ...]:
+    values = table.take("files")
+    if not isinstance(values, list) or not values or not all(isinstance(value, str) and value for value in values):
+        raise table.error("files", '`domain.files` must be a list of globs, for example ["raw/*.jsonl"]')
+    return tuple(values)
+
+
+def _domain(table: Table) -> DomainSpec:
     values: dict[str, Any] = {
-        "name": table.need("name", str, '"deu"'),
-        "files": table.strings("files", '["raw/*.jsonl"]'),
+        "name": table.text("name"),
+        "files": _files(table),
         "format": table.choice("format", FORMATS, "auto"),
-        "text": table.take("text", str, "text"),
+        "text": table.text("text", "text"),
         "document": table.choice("document", DOCUMENTS, "line"),
+        "where": table.text("where") if table.has("where") else "",
+        "separator": table.text("separator") if table.has("separator") else "",
+        "holdout": float(table.number("holdout", 0)),
+        "duplicates": table.choice("duplicates", ("keep", "drop"), "keep"),
         "on_bad": table.choice("on_bad", POLICIES, "error"),
-        "max_rejected": table.take("max_rejected", float, 1.0),
+        "on_damaged": table.choice("on_damaged", ("error", "skip"), "error"),
+        "max_rejected": float(table.number("max_rejected", 1)),
     }
-    table.close()
+    table.done()
     try:
         return DomainSpec(**values)
     except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from None
+        raise table.error(None, str(error)) from None

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from headrace.native import text_digests
 from headrace.proto.errors import ConfigError
 from headrace.server.corpus.shard import Encoded
-from headrace.tokenizer import Tokenizer
+from headrace.tokenizer.tokenizer import Tokenizer
 
 SPECIAL_TEXT = "special_text"
 
@@ -40,22 +40,22 @@ def load_tokenizer(path: str, digest: str) -> Tokenizer:
 class TextEncoder:
     """Encodes groups of texts; text that spells a special token stays plain text and is counted."""
 
-    def __init__(self, tokenizer: Tokenizer, *, bos: bool, eos: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, bos: bool, eos: bool, threads: int | None) -> None:
         self._tokenizer = tokenizer
         self._bos, self._eos = wanted_ids(tokenizer, bos=bos, eos=eos)
-        self._specials = tuple(tokenizer.special_ids)
+        self._threads = threads
+
+    @property
+    def added(self) -> int:
+        """Ids that each document gets beside those of its text."""
+        return (self._bos is not None) + (self._eos is not None)
 
     def encode(self, texts: Sequence[str], rows: Sequence[int], notes: Counter[str]) -> Encoded:
         """One document a text, in order."""
-        texts = list(texts)
-        ids, ends = self._tokenizer.encode_batch(texts)
+        ids, ends = self._tokenizer.encode_batch(texts, threads=self._threads)
         if len(ends) != len(texts) or (len(ends) and int(ends[-1]) != len(ids)):
             raise ConfigError("the tokenizer answered for another number of texts than it was given")
-        if len(ids) and int(ids.max()) >= self._tokenizer.vocab_size:
-            raise ConfigError(
-                f"the tokenizer made id {int(ids.max())}, its vocabulary has {self._tokenizer.vocab_size}"
-            )
-        spelled = sum(1 for text in texts if any(special in text for special in self._specials))
+        spelled = sum(self._tokenizer.count_special_text(texts).values())
         if spelled:
             notes[SPECIAL_TEXT] += spelled
         all_ids, all_ends = _wrap(ids, ends.astype(np.int64), self._bos, self._eos)
@@ -75,8 +75,7 @@ def _wrap(
     new_ends = ends + (number + 1) * (before + after)
     lengths = np.diff(ends, prepend=0)
     out = np.empty(int(new_ends[-1]), np.uint32)
-    shift = np.repeat(number * (before + after) + before, lengths)
-    out[np.arange(len(ids)) + shift] = ids
+    out[np.arange(len(ids)) + np.repeat(number * (before + after) + before, lengths)] = ids
     if bos is not None:
         out[new_ends - lengths - before - after] = bos
     if eos is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.proto.errors import HeadraceError
-from headrace.server.corpus.bytestream import Source, hash_file
+from headrace.server.corpus.bytestream import Source, hash_file, is_remote
 from headrace.server.corpus.manifest import Corpus
 from headrace.server.corpus.records import Manifest
 
@@ -30,8 +30,9 @@ def verify_corpus(corpus: Corpus) -> Iterator[Check]:
 def verify_sources(manifest: Manifest, root: Path) -> Iterator[Check]:
     """One check a source file: it is still the one that was read."""
     for record in manifest.sources:
+        location = record.path if is_remote(record.path) else str(root / record.path)
         try:
-            found, size = hash_file(Source(root / record.path, record.path))
+            found, size = hash_file(Source(location, record.path))
         except HeadraceError as error:
             yield Check(record.path, 0, str(error))
             continue

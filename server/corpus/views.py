@@ -1,8 +1,8 @@
 """Views: how many windows a stream of tokens has, and which tokens each holds. Pure arithmetic, nothing stored.
 
 `concat` cuts a generation's tokens every `seq_len`; window w is tokens [w * seq_len, w * seq_len + seq_len], the last
-one being the label of the one before it and the first input of the next window. The tail is kept and padded
-(`concat`, nothing is lost) or left out (`concat-drop`).
+one being the label of the one before it and the first input of the next window. The tail is padded (nothing is lost)
+or dropped, as the corpus says.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.proto.errors import UsageError
+from headrace.server.plan.spec import LARGEST_SEQ_LEN
 
-PACKINGS = ("concat", "concat-drop")
-SEQ_LEN_RANGE = (16, 1 << 20)
+PACKINGS = ("concat",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,8 @@ class ViewSize:
 
 def check_shape(seq_len: int, packing: str) -> None:
     """Refuses a shape that no view has."""
-    low, high = SEQ_LEN_RANGE
-    if not low <= seq_len <= high:
-        raise UsageError(f"`seq_len` is from {low} to {high} tokens, not {seq_len}")
+    if not 1 <= seq_len <= LARGEST_SEQ_LEN:
+        raise UsageError(f"`seq_len` is from 1 to {LARGEST_SEQ_LEN} tokens, not {seq_len}")
     if packing not in PACKINGS:
         raise UsageError(f"no packing is called `{packing}`; there are {', '.join(PACKINGS)}")
 

@@ -34,10 +34,12 @@ def _say(message: dict[str, Any]) -> None:
 
 def main() -> None:
     """Serves tasks until the input ends."""
-    for line in sys.stdin:
+    for line in sys.stdin:  # one thread: the processes of the pool share the cores
         try:
             report = build_unit(
-                task_from_json(line), lambda size, documents, tokens: _say({"progress": [size, documents, tokens]})
+                task_from_json(line),
+                lambda size, documents, tokens: _say({"progress": [size, documents, tokens]}),
+                threads=1,
             )
         except HeadraceError as error:
             _say({"error": [type(error).__name__, str(error)]})

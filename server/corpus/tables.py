@@ -1,0 +1,165 @@
+"""Rows of Parquet and Arrow IPC files: only the columns that are needed, a few rows at a time.
+
+Text may be utf8, large_utf8, string_view, their binary kin, or a dictionary of one of them; a dotted name goes into
+structs. All are taken as bytes and decoded by the rules in `documents`, since Arrow itself does not check UTF-8. Any
+other type is an error that names column and type. Page checksums are checked where the file has them. An Arrow stream
+must end with its end mark, else it is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from headrace.proto.errors import ConfigError
+from headrace.server.corpus.bytestream import Source, SourceError
+from headrace.server.corpus.documents import EMPTY, NULL, Row, decode
+from headrace.server.corpus.spec import DomainSpec
+
+# Rows at a time: few enough that documents of a megabyte stay small in memory, whatever the row group.
+_ROWS = 128
+_STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
+Path = tuple[str, ...]
+
+
+def parquet_rows(source: Source, spec: DomainSpec) -> Iterator[Row]:
+    """Rows of a Parquet file; memory is a few pages, not a row group."""
+    try:
+        with pq.ParquetFile(
+            source.file(), buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
+        ) as file:
+            schema = file.schema_arrow
+            paths = _paths(schema, spec, source.name)
+            leaves = sorted({".".join(path) for path in paths})
+            batches = file.iter_batches(batch_size=_ROWS, columns=leaves, use_threads=False)
+            yield from _rows(batches, paths, spec)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"`{source.name}` is damaged: {_first_line(error)}") from None
+
+
+def arrow_rows(source: Source, spec: DomainSpec) -> Iterator[Row]:
+    """Rows of an Arrow IPC file or stream."""
+    try:
+        with source.file() as file:
+            reader = _open_arrow(file, source)
+            paths = _paths(reader.schema, spec, source.name)
+            yield from _rows(_batches(reader), paths, spec)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"`{source.name}` is damaged: {_first_line(error)}") from None
+
+
+def check_table(source: Source, kind: str, spec: DomainSpec) -> None:
+    """Reads the schema alone: a file that is no whole table, or lacks a column, is told before work begins."""
+    try:
+        with source.file() as file:
+            schema = pq.read_schema(file) if kind == "parquet" else _open_arrow(file, source).schema
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"`{source.name}` is damaged: {_first_line(error)}") from None
+    _paths(schema, spec, source.name)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _open_arrow(file: pa.NativeFile, source: Source) -> Any:
+    start = file.read(6)
+    file.seek(0)
+    if start == b"ARROW1":
+        return pa.ipc.open_file(file)
+    size = file.size()
+    file.seek(max(0, size - len(_STREAM_END)))
+    if file.read() != _STREAM_END:
+        raise SourceError(f"`{source.name}` is cut, or is no Arrow file: it has no end mark; restore the whole file")
+    file.seek(0)
+    return pa.ipc.open_stream(file)
+
+
+def _batches(reader: Any) -> Iterator[pa.RecordBatch]:
+    whole = (
+        (reader.get_batch(number) for number in range(reader.num_record_batches))
+        if isinstance(reader, pa.RecordBatchFileReader)
+        else reader
+    )
+    for batch in whole:
+        for start in range(0, batch.num_rows, _ROWS):
+            yield batch.slice(start, _ROWS)
+
+
+def _paths(schema: pa.Schema, spec: DomainSpec, name: str) -> list[Path]:
+    """Path of the text column, then of the other fields; each must exist, and the first must hold text."""
+    found = [_resolve(schema, field, name) for field in (spec.text, *spec.fields)]
+    kind = found[0][1]
+    if not _is_text(kind):
+        raise ConfigError(f"`{name}`: column `{spec.text}` is {kind}, not text; name the column that holds the text")
+    return [path for path, _ in found]
+
+
+def _resolve(schema: pa.Schema, field: str, name: str) -> tuple[Path, pa.DataType]:
+    """The path of a column and its type: the name as it is written, else its parts through structs."""
+    candidates = [(field,), tuple(field.split("."))]
+    for path in candidates:
+        fields: Sequence[pa.Field[Any]] = list(schema)
+        kind: pa.DataType | None = None
+        for part in path:
+            match = [each for each in fields if each.name == part]
+            kind = match[0].type if match else None
+            fields = list(kind) if isinstance(kind, pa.StructType) else []
+        if kind is not None:
+            return path, kind
+    seen = ", ".join(sorted(each.name for each in schema)) or "none"
+    raise ConfigError(f"`{name}`: no column `{field}`; columns seen: {seen}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.DictionaryType):
+        return _is_text(kind.value_type)
+    tests = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_null,
+    )
+    return any(test(kind) for test in tests)
+
+
+def _column(batch: pa.RecordBatch, path: Path) -> pa.Array[Any]:
+    column = batch.column(path[0])
+    for part in path[1:]:
+        column = pc.struct_field(column, part)
+    return column
+
+
+def _bytes(column: Any) -> list[bytes | None]:
+    """The raw bytes of a text column; nulls as None."""
+    if isinstance(column.type, pa.DictionaryType):
+        column = column.dictionary_decode()
+    if pa.types.is_null(column.type):
+        return [None] * len(column)
+    raw: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    return raw
+
+
+def _rows(batches: Iterator[pa.RecordBatch], paths: list[Path], spec: DomainSpec) -> Iterator[Row]:
+    number = 0
+    replace = spec.on_bad == "replace"
+    for batch in batches:
+        texts = _bytes(_column(batch, paths[0]))
+        others = [_column(batch, path).to_pylist() for path in paths[1:]]
+        for row, raw in enumerate(texts):
+            number += 1
+            fields = {name: values[row] for name, values in zip(spec.fields, others, strict=True)}
+            if raw is None:
+                yield Row(number, None, NULL, f"column `{spec.text}` is null", fields)
+            elif not raw:
+                yield Row(number, None, EMPTY, f"column `{spec.text}` is empty", fields)
+            else:
+                text, reason, detail = decode(raw, replace=replace)
+                yield Row(number, text, reason, detail, fields)
