@@ -25,7 +25,7 @@ def find_duplicates(paths: Sequence[Path], documents: Sequence[int]) -> list[Fla
     """For each shard, which of its documents repeat an earlier one, in the order of the shards."""
     flags = [np.zeros(count, np.bool_) for count in documents]
     rounds = max(1, -(-sum(documents) // ROUND_DOCUMENTS))
-    for number in range(rounds):
+    for number in range(rounds if paths else 0):
         _one_round(paths, flags, number, rounds)
     return flags
 
