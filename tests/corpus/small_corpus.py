@@ -22,7 +22,7 @@ ONE = '[[domain]]\nname = "d"\nfiles = ["raw/*.jsonl"]\n'
 
 
 def save_byte_tokenizer(path: Path, specials: Iterable[str] = SPECIALS, extra: int = 0) -> Tokenizer:
-    """A tokenizer of the special tokens, the 256 bytes and `extra` tokens more; the id of byte b is len(specials) + b."""
+    """A tokenizer of special tokens, the 256 bytes and `extra` tokens more; the id of byte b is len(specials) + b."""
     names = tuple(specials)
     tokens = [name.encode() for name in names] + [bytes([byte]) for byte in range(256)]
     merges = []

@@ -247,7 +247,7 @@ def test_real_ids_tell_padding_not_the_id(cases: Path, root: Path, build: Build)
     (root / "raw").mkdir()
     shutil.copy(cases / "PK-05" / "zeros.jsonl", root / "raw")
     texts = [json.loads(line)["text"] for line in (root / "raw/zeros.jsonl").read_text().splitlines()]
-    for specials in (("<|pad|>", "<|endoftext|>"), tuple(f"<|{n}|>" for n in range(7)) + ("<|pad|>",)):
+    for specials in (("<|pad|>", "<|endoftext|>"), (*(f"<|{n}|>" for n in range(7)), "<|pad|>")):
         save_byte_tokenizer(root / "tokenizer.json", specials=specials)
         corpus = build(ONE, corpus="eos = false")
         assert corpus.pad_id == specials.index("<|pad|>")

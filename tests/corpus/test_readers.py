@@ -97,7 +97,7 @@ def test_every_text_type_of_parquet_gives_the_same(cases: Path, expected: Mappin
 def test_nested_column_is_read_by_its_path_or_the_columns_are_listed(cases: Path, expected: Mapping[str, Any]) -> None:
     texts, _ = read(cases / "IN-16" / "nested.parquet", text="doc.text", on_bad="skip")
     assert texts
-    with pytest.raises(ConfigError, match="columns seen: .*doc"):
+    with pytest.raises(ConfigError, match=r"columns seen: .*doc"):
         read(cases / "IN-16" / "nested.parquet", on_bad="skip")
 
 
@@ -224,38 +224,37 @@ def test_bad_json_and_other_values_are_counted(tmp_path: Path) -> None:
     assert texts == ["ok"]
     assert account.rejected == {"bad_json": 2, "not_object": 1}
     assert account.notes == {"blank_lines": 2}
-    with pytest.raises(DocumentError, match="d.jsonl:2: not JSON"):
+    with pytest.raises(DocumentError, match=r"d\.jsonl:2: not JSON"):
         read(path)
 
 
-def _frames(kind: str) -> bytes:
+def _frames(kind: str) -> tuple[bytes, bytes]:
     lines = [json.dumps({"text": f"document {number} " + "words " * 20}).encode() + b"\n" for number in range(200)]
     packers = {"gz": gzip.compress, "zst": zstandard.ZstdCompressor(write_checksum=True).compress}
-    halves = b"".join(lines[:90]), b"".join(lines[90:])
-    return b"".join(packers[kind](half) for half in halves)
+    return packers[kind](b"".join(lines[:90])), packers[kind](b"".join(lines[90:]))
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_cut_file_is_an_error_and_never_fewer_rows(tmp_path: Path, kind: str) -> None:
-    whole = _frames(kind)
+    packed, rest = _frames(kind)
+    whole = packed + rest
     path = tmp_path / f"d.jsonl.{kind}"
     path.write_bytes(whole)
     assert len(read(path)[0]) == 200
-    boundary = len(whole) // 2
+    boundary = len(packed)
     for length in {0, 1, 5, len(whole) - 1, len(whole) - 3, *range(7, len(whole) - 1, max(1, len(whole) // 50))}:
         path.write_bytes(whole[:length])
-        try:
-            texts = read(path)[0]
-        except DataLossError as error:
-            assert f"d.jsonl.{kind}" in str(error)
-        else:
-            # A cut exactly between two frames is a whole file of fewer frames; no other cut may read.
-            assert len(texts) == 90, (length, boundary)
+        if length == boundary:
+            # A cut exactly between two frames leaves a whole file of one frame; only its hash can tell.
+            assert len(read(path)[0]) == 90
+            continue
+        with pytest.raises(DataLossError, match=path.name):
+            read(path)
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_flipped_bits_in_checksummed_files_are_found(tmp_path: Path, kind: str) -> None:
-    whole = _frames(kind)
+    whole = b"".join(_frames(kind))
     texts = [f"document {number} " + "words " * 20 for number in range(200)]
     path = tmp_path / f"d.jsonl.{kind}"
     for number in range(200):
