@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from headrace.client.cli import mixer_view
 from headrace.proto.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -203,6 +204,10 @@ def table(mixture: Mixture, read: Mapping[str, float]) -> None:
 @click.group()
 def mixer() -> None:
     """Find mixture weights, and push them."""
+
+
+for _command in (mixer_view.compare, mixer_view.content):
+    mixer.add_command(_command)
 
 
 @mixer.group()

@@ -36,7 +36,20 @@ def counts(tmp_path: Path) -> Path:
 
 def test_natural_with_caps_writes_a_result(counts: Path, tmp_path: Path) -> None:
     out = tmp_path / "mix.json"
-    arguments = ("temperature", "--t", "3.3", "--counts", counts, "--budget", "1500", "--max-epochs", "4", "--out", out)
+    arguments = (
+        "compute",
+        "temperature",
+        "--t",
+        "3.3",
+        "--counts",
+        counts,
+        "--budget",
+        "1500",
+        "--max-epochs",
+        "4",
+        "--out",
+        out,
+    )
     dry = headrace(*arguments, "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert "would write" in dry.stdout
@@ -55,7 +68,7 @@ def test_natural_with_caps_writes_a_result(counts: Path, tmp_path: Path) -> None
 def test_krls_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "e.npz"
     Embeddings(vectors={"a": np.array([1.0, 0]), "b": np.array([1.0, 0]), "c": np.array([0, 1.0])}).save(path)
-    done = headrace("krls", "--embeddings", path, "--convention", "paper", "--lam", "0.5", "--json")
+    done = headrace("compute", "krls", "--embeddings", path, "--convention", "paper", "--lam", "0.5", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["weights"] == pytest.approx({"a": 0.422319, "b": 0.422319, "c": 0.155362}, abs=5e-7)
@@ -78,7 +91,7 @@ def test_krls_of_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_explained(arguments: tuple[str, ...], message: str) -> None:
-    done = headrace(*arguments)
+    done = headrace("compute", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -99,3 +112,21 @@ def test_embeddings_of_different_proxies_do_not_mix(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"PK not a zip")
     with pytest.raises(ConfigError, match=r"bad\.npz"):
         load_embeddings(tmp_path / "bad.npz")
+
+
+def test_compare_and_content(counts: Path, tmp_path: Path) -> None:
+    for name, exponent in (("natural", "1"), ("flat", "5")):
+        headrace("compute", "temperature", "--t", exponent, "--counts", counts, "--out", tmp_path / f"{name}.json")
+    files = (tmp_path / "natural.json", tmp_path / "flat.json")
+    done = headrace("compare", *files, "--counts", counts, "--budget", "1500", "--svg", tmp_path / "c.svg")
+    assert done.returncode == 0, done.stderr
+    assert "flat (temperature)" in done.stdout
+    assert (tmp_path / "c.svg").read_text().startswith("<svg")
+    columns = json.loads(headrace("compare", *files, "--json").stdout)
+    assert columns[1]["distance"] > 0.2
+    rates = [word for name in ("web", "code", "math", "books", "multi") for word in ("--rate", f"{name}=4")]
+    done = headrace("content", files[0], *rates, "--json")
+    assert {entry["domain"]: entry["share"] for entry in json.loads(done.stdout)} == pytest.approx(
+        load(files[0]).weights
+    )
+    assert headrace("content", files[0], "--rate", "web=1").returncode == 2
