@@ -36,6 +36,8 @@ REFERENCE_TEMPERATURE: Mapping[str, float] = {"pretrain": 5.0, "finetune": 0.2}
 REFERENCE_GUARD = 1e-12
 # A domain whose score is below this part of the mean takes most of a pretrain mixture (0.93 at k = 7, reference).
 BLOW_UP = 0.25
+# Outside this range of lambda / (trace / k) a score no longer says what the method means by it.
+SMALLEST_RELATIVE_LAMBDA, LARGEST_RELATIVE_LAMBDA = 1e-4, 10.0
 # What the command allows one of three or more domains when nothing else is said: the blow-up needs some bound.
 DEFAULT_LARGEST_SHARE = 0.5
 
@@ -209,11 +211,13 @@ def _result(
         scores=named(names, scores),
         lam=lam,
         mean_square=mean_square,
-        warnings=_warnings(names, raw, weights, spec),
+        warnings=_warnings(names, raw, weights, spec, lam / mean_square),
     )
 
 
-def _warnings(names: tuple[str, ...], scores: Vector, weights: Vector, spec: KrlsSpec) -> tuple[str, ...]:
+def _warnings(
+    names: tuple[str, ...], scores: Vector, weights: Vector, spec: KrlsSpec, relative_lam: float
+) -> tuple[str, ...]:
     found = []
     low = [name for name, score in zip(names, scores, strict=True) if score < BLOW_UP * scores.mean()]
     if low and spec.purpose == "pretrain":
@@ -222,6 +226,10 @@ def _warnings(names: tuple[str, ...], scores: Vector, weights: Vector, spec: Krl
             f"the score of {', '.join(f'`{name}`' for name in low)} is under {BLOW_UP} of the mean: inverse scores "
             f"give {share:.4f} of the mixture to it; bound it with a largest share or epoch caps"
         )
-    if len(names) > 1 and float(np.ptp(scores)) < 1e-3 * float(scores.mean()):
-        found.append("all scores are within 0.1 % of each other: lambda is far off the scale of the embeddings")
+    if len(names) > 1 and not SMALLEST_RELATIVE_LAMBDA <= relative_lam <= LARGEST_RELATIVE_LAMBDA:
+        effect = "are near 1 for every domain" if relative_lam < 1 else "measure length only, redundancy drops out"
+        found.append(
+            f"lambda is {relative_lam:.3g} times the mean square of the embeddings, so the scores {effect}; give a "
+            "relative lambda such as 0.1"
+        )
     return tuple(found)

@@ -22,7 +22,7 @@ def test_columns_and_chart() -> None:
     root = ElementTree.fromstring(svg([left, right]))
     texts = [element.text for element in root.iter() if element.text]
     assert {"one", "<two>", "a", "b", "0.7000"} <= set(texts)
-    with pytest.raises(UsageError, match="`c` is in only one"):
+    with pytest.raises(UsageError, match="`b` is in only one"):
         compare({"one": one, "other": finish("uniform", {"a": 1, "c": 1}, Bounds())})
 
 

@@ -79,6 +79,12 @@ def test_scale_matters_and_is_reported() -> None:
     assert tuple(relative[0].weights.values()) == pytest.approx(tuple(relative[1].weights.values()))
 
 
+@pytest.mark.parametrize(("lam", "says"), [(1e-6, "near 1"), (0.5, ""), (1e3, "length only")])
+def test_a_lambda_off_the_scale_is_said(lam: float, says: str) -> None:
+    found = krls(matrix(A3), KrlsSpec(convention="paper", lam=lam)).warnings
+    assert says in found[0] if says else not found
+
+
 def test_only_the_centred_form_ignores_a_common_shift() -> None:
     rows = np.array([(1, 0), (1, 0), (0, 1)], dtype=np.float64)
     for shifted in (rows, rows + 5):

@@ -20,7 +20,7 @@ COUNTS = "web = 3000\ncode = 200\nmath = 25\nbooks = 100\nmulti = 500\n"
 def headrace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     code = "from headrace.client.cli.main import run; run()"
     return subprocess.run(
-        [sys.executable, "-c", code, "mixer", "compute", *map(str, arguments)],
+        [sys.executable, "-c", code, "mixer", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
