@@ -15,6 +15,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
 
 if TYPE_CHECKING:
     from headrace.client.batch import IGNORE, Batch
+    from headrace.client.feedback import DomainLoss
     from headrace.client.fork import ForkError
     from headrace.client.launch import ranks_from_env
     from headrace.client.loader import Loader
@@ -28,6 +29,7 @@ _HOMES = {
     "IGNORE": "batch",
     "Batch": "batch",
     "ClosedError": "retry",
+    "DomainLoss": "feedback",
     "ForkError": "fork",
     "Loader": "loader",
     "Opened": "session",
@@ -43,6 +45,7 @@ __all__ = [
     "IGNORE",
     "Batch",
     "ClosedError",
+    "DomainLoss",
     "ForkError",
     "Loader",
     "Opened",

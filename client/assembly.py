@@ -9,6 +9,7 @@ import numpy as np
 from headrace.client.batch import Batch
 from headrace.client.buffers import Pool
 from headrace.client.session import Session
+from headrace.client.stage import Stage
 from headrace.client.wire import Part
 from headrace.proto.errors import DataLossError, HeadraceError
 
@@ -35,6 +36,7 @@ class Assembly:
         self._row_bytes = self._columns * opened.id_bytes
         self.size = self.rows * self._row_bytes
         self._missing = self.rows
+        self._batch: Batch | None = None
         self._parts: dict[int, Part] = {}
 
     def allocate(self) -> None:
@@ -53,7 +55,7 @@ class Assembly:
 
     @property
     def complete(self) -> bool:
-        return self._missing == 0 or self.error is not None
+        return self._batch is not None or self.error is not None
 
     def fill(self, first: int, part: Part) -> None:
         """Copies a range into the buffer; the only copy of the ids that the client makes."""
@@ -66,15 +68,29 @@ class Assembly:
         self._flat[begin : begin + len(part.ids)] = np.frombuffer(part.ids, dtype=np.uint8)
         self._parts[first] = part
 
-    def arrived(self, rows: int) -> None:
+    def arrived(self, rows: int) -> bool:
+        """Whether these were the last rows missing: then the caller is to `finish`."""
         self._missing -= rows
+        return self._missing == 0
+
+    def finish(self, stage: Stage) -> Batch:
+        """Makes the batch and warms it, without the lock; `done` publishes it."""
+        batch = self._join()
+        stage.warm(batch)
+        return batch
+
+    def done(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def batch(self) -> Batch:
+        assert self._batch is not None
+        return self._batch
 
     def digests(self) -> list[tuple[int, bytes]]:
         """(first slot, row digests) of each range, as it was asked for."""
         return [(self.first_slot + first, part.row_digests) for first, part in sorted(self._parts.items())]
 
-    def batch(self) -> Batch:
-        """The finished batch."""
+    def _join(self) -> Batch:
         parts = [self._parts[first] for first in sorted(self._parts)]
         head = parts[0]
         for part in parts[1:]:

@@ -38,7 +38,7 @@ class Batch:
                     each row's end: those of row r are edges[edge_ends[r-1]:edge_ends[r]]
     row_digests     (R, 16) uint8, made anew from what was received
     plan_hash       32 bytes, at this step; `next_plan_hash` at the next one
-    micro           (index, count) when the step is handed out in micro-batches
+    micro           (index, count) when the step is handed out in micro-batches; then `whole` is the step
     """
 
     step: int
@@ -56,6 +56,7 @@ class Batch:
     next_plan_hash: bytes
     pad_id: int
     micro: tuple[int, int] = (0, 1)
+    whole: Batch | None = field(default=None, repr=False)
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -73,27 +74,27 @@ class Batch:
     @property
     def labels(self) -> NDArray[np.int64]:
         """(R, S): the id after each input, IGNORE where there is none."""
-        return self._once("labels", self._labels)
+        return self.once("labels", self._labels)
 
     @property
     def loss_mask(self) -> NDArray[np.bool_]:
         """(R, S): whether the position has a label."""
-        return self._once("loss_mask", self._loss_mask)
+        return self.once("loss_mask", self._loss_mask)
 
     @property
     def position_ids(self) -> NDArray[np.int32]:
         """(R, S): distance from the start of the document, or of the row where the document began before it."""
-        return self._once("position_ids", self._position_ids)
+        return self.once("position_ids", self._position_ids)
 
     @property
     def document_ids(self) -> NDArray[np.int32]:
         """(R, S): number of the piece of a document in its row, from 0; padding is a piece of its own."""
-        return self._once("document_ids", lambda: np.cumsum(self._starts(), axis=1, dtype=np.int32) - 1)
+        return self.once("document_ids", lambda: np.cumsum(self._starts(), axis=1, dtype=np.int32) - 1)
 
     @property
     def cu_seqlens(self) -> NDArray[np.int32]:
         """(pieces + 1,): where each piece of a document starts in the R * S inputs laid end to end, and R * S."""
-        return self._once("cu_seqlens", self._cu_seqlens)
+        return self.once("cu_seqlens", self._cu_seqlens)
 
     @property
     def max_seqlen(self) -> int:
@@ -132,13 +133,19 @@ class Batch:
             edges=self.edges[first_edge : int(self.edge_ends[end - 1])],
             row_digests=self.row_digests[begin:end],
             micro=micro,
+            whole=self if self.whole is None else self.whole,
             _made={},
         )
 
-    def _once(self, name: str, make: Callable[[], T]) -> T:
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` makes, made once and kept with the batch under that name."""
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]  # type: ignore[no-any-return]
+
+    def peek(self, name: str) -> Any:
+        """What `once` has made under that name, or None."""
+        return self._made.get(name)
 
     def _loss_mask(self) -> NDArray[np.bool_]:
         return np.arange(1, self.seq_len + 1, dtype=np.uint32) < self.real_ids[:, None]

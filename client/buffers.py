@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 Buffer = NDArray[np.uint8]
 
 
-def _plain(size: int) -> Buffer:
+def plain_buffer(size: int) -> Buffer:
+    """Ordinary memory."""
     return np.empty(size, dtype=np.uint8)
 
 
@@ -26,14 +27,14 @@ def _references(buffers: list[Buffer]) -> list[int]:
 
 
 # What the function above counts for a buffer that only its list holds: measured, for versions of CPython differ.
-_IDLE = _references([_plain(0)])[0]
+_IDLE = _references([plain_buffer(0)])[0]
 _GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class Pool:
     """Holds up to `keep` buffers of the size asked for last. Not thread-safe: the caller holds its lock."""
 
-    def __init__(self, keep: int, make: Callable[[int], Buffer] = _plain) -> None:
+    def __init__(self, keep: int, make: Callable[[int], Buffer] = plain_buffer) -> None:
         self._keep = keep if _GIL else 0
         self._make = make
         self._buffers: list[Buffer] = []

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 
-from headrace.client.buffers import Pool
 from headrace.client.endpoints import Endpoints
+from headrace.client.feedback import Reporter
 from headrace.client.fork import Owner
 from headrace.client.launch import Rank
 from headrace.client.ledger import Ledger
 from headrace.client.prefetch import Prefetcher
 from headrace.client.session import Opened, Session
 from headrace.client.settings import Settings
-from headrace.proto.errors import HeadraceError
+from headrace.client.stage import Stage
+from headrace.proto.errors import HeadraceError, UsageError
 
 log = logging.getLogger("headrace.client")
 
@@ -24,17 +25,27 @@ _CLOSE_SECONDS = 5.0
 class Live:
     """An open run with its threads, until `close` (which gives the lease back) or `drop` (which keeps it)."""
 
-    def __init__(self, endpoints: Endpoints, opened: Opened, *, rank: Rank, settings: Settings, confirms: bool) -> None:
+    def __init__(
+        self, endpoints: Endpoints, opened: Opened, *, rank: Rank, settings: Settings, stage: Stage, confirms: bool
+    ) -> None:
         self.owner = Owner(f"the loader of run `{opened.run}`")
         self.opened = opened
         self.ledger = Ledger(opened.next_step, told=opened.confirmed)
         self._endpoints = endpoints
         self._session = Session(endpoints, opened, rank=rank, settings=settings)
         self._confirms = confirms
-        self.prefetcher = Prefetcher(
-            self._session, self.ledger, settings=settings, pool=Pool(keep=2 * opened.lead + 2), confirms=confirms
-        )
+        self.prefetcher = Prefetcher(self._session, self.ledger, settings=settings, stage=stage, confirms=confirms)
+        self._settings = settings
+        self._reporter: Reporter | None = None
         self._ended = False
+
+    def reporter(self) -> Reporter:
+        """The thread that sends losses, started when it is first needed."""
+        if not self._confirms:
+            raise UsageError("an observer reports no losses; open the run with mode='train'")
+        if self._reporter is None:
+            self._reporter = Reporter(self._endpoints, self.opened, settings=self._settings)
+        return self._reporter
 
     def confirm_quietly(self) -> None:
         """Tells the server what was taken; that it cannot be told now is only logged."""
@@ -66,6 +77,8 @@ class Live:
 
     def _stop(self) -> None:
         self._ended = True
+        if self._reporter is not None:
+            self._reporter.close(_CALLS_SECONDS)
         self.prefetcher.stop()
         self.prefetcher.join(_CALLS_SECONDS)
 

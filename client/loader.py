@@ -27,6 +27,7 @@ from typing import Any
 
 from headrace.client.batch import Batch
 from headrace.client.endpoints import Endpoints, check_addresses
+from headrace.client.feedback import DomainLoss
 from headrace.client.fork import ForkError
 from headrace.client.launch import choose_launch, choose_rank
 from headrace.client.live import Live
@@ -34,6 +35,7 @@ from headrace.client.prefetch import Stats
 from headrace.client.retry import ClosedError, keep_trying
 from headrace.client.session import Opened, Opening, open_run
 from headrace.client.settings import Settings, Tls
+from headrace.client.stage import PlainStage, Stage
 from headrace.client.state import State
 from headrace.proto.errors import HeadraceError, UnavailableError, UsageError
 
@@ -52,6 +54,7 @@ class Loader(Iterator[Batch]):
     micro_batches  hand out each step in this many equal parts
     tls, token_file  how to prove who is calling
     settings       times and sizes
+    stage          where batches lie and what is made of them ahead; for layers such as `headrace.client.torch`
 
     Raises UsageError for arguments that cannot be right; ConflictError, StateMismatchError and others of
     `headrace.proto.errors` when the server refuses; StallError when a batch does not come.
@@ -72,6 +75,7 @@ class Loader(Iterator[Batch]):
         tls: Tls | None = None,
         token_file: str | Path | None = None,
         settings: Settings | None = None,
+        stage: Stage | None = None,
     ) -> None:
         self._addresses = [endpoint] if isinstance(endpoint, str) else list(endpoint)
         self._tls = tls
@@ -86,6 +90,7 @@ class Loader(Iterator[Batch]):
         self._opening = Opening(run=run, mode=mode, launch=launch, rank=self._rank, takeover=takeover, state=None)
         self._micro_batches = micro_batches
         self._settings = settings or Settings()
+        self._stage = stage or PlainStage()
         self._state: State | None = None
         self._parts: Iterator[Batch] = iter(())
         self._whole: Batch | None = None
@@ -162,6 +167,15 @@ class Loader(Iterator[Batch]):
         """What waiting has come to since the run was opened."""
         return self._live.prefetcher.stats if self._live else Stats()
 
+    # ---- feedback ----
+
+    def report(self, step: int, segment: int, losses: Mapping[str, DomainLoss]) -> None:
+        """Sends the losses of a step's global batch by domain, in the background; see `headrace.client.feedback`.
+
+        Give sums over all ranks, from one rank: reports of several ranks are added up.
+        """
+        self._connected().reporter().report(step, segment, losses)
+
     # ---- opening and closing ----
 
     def open(self) -> Opened:
@@ -198,7 +212,14 @@ class Loader(Iterator[Batch]):
         if self._closed:
             raise ClosedError(f"the loader of run `{self._opening.run}` is closed")
         endpoints, opened = self._open(self._opening_with(self._state))
-        self._live = Live(endpoints, opened, rank=self._rank, settings=self._settings, confirms=bool(opened.lease))
+        self._live = Live(
+            endpoints,
+            opened,
+            rank=self._rank,
+            settings=self._settings,
+            stage=self._stage,
+            confirms=bool(opened.lease),
+        )
         weakref.finalize(self, self._live.close)
         return self._live
 

@@ -22,6 +22,7 @@ from headrace.client.ledger import Ledger
 from headrace.client.retry import ClosedError, keep_trying
 from headrace.client.session import DigestError, Session
 from headrace.client.settings import Settings
+from headrace.client.stage import Stage
 from headrace.client.wire import Reply
 from headrace.proto.errors import ConflictError, DeadlineError, HeadraceError, OutOfRangeError, UnavailableError
 
@@ -65,14 +66,15 @@ class _Shared:
 class Prefetcher:
     """Threads that fetch an open run from `ledger.taken` on."""
 
-    def __init__(self, session: Session, ledger: Ledger, *, settings: Settings, pool: Pool, confirms: bool) -> None:
+    def __init__(self, session: Session, ledger: Ledger, *, settings: Settings, stage: Stage, confirms: bool) -> None:
         self._session = session
+        self._stage = stage
         self._ledger = ledger
         self._settings = settings
         self._confirms = confirms
         # An observer has no lead: it reads what is sealed, or waits.
         self._lookahead = session.opened.lead if confirms else max(session.opened.lead, 2 * settings.in_flight)
-        self._pool = pool
+        self._pool = Pool(keep=2 * self._lookahead + 2, make=stage.buffer)
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._shared = _Shared(next_step=ledger.taken)
@@ -168,22 +170,29 @@ class Prefetcher:
     # ---- the workers ----
 
     def _work(self) -> None:
-        while True:
+        try:
+            while (work := self._next_work()) is not None:
+                assembly, first, rows = work
+                try:
+                    self._received(assembly, first, self._fetch(assembly.step, assembly.first_slot + first, rows))
+                except ClosedError:
+                    return
+                except HeadraceError as error:
+                    self._fail(assembly, error)
+        except Exception as error:  # a defect must not leave the trainer waiting on a thread that is gone
+            log.exception("a thread of the loader failed")
             with self._changed:
-                self._schedule()
-                while not self._shared.work:
-                    if self._stop.is_set():
-                        return
-                    self._changed.wait()
-                assembly, first, rows = self._shared.work.popleft()
-            try:
-                reply = self._fetch(assembly.step, assembly.first_slot + first, rows)
-            except ClosedError:
-                return
-            except HeadraceError as error:
-                self._fail(assembly, error)
-            else:
-                self._received(assembly, first, reply)
+                self._shared.fatal = HeadraceError(f"a thread of the loader failed: {type(error).__name__}: {error}")
+                self._changed.notify_all()
+
+    def _next_work(self) -> tuple[Assembly, int, int] | None:
+        with self._changed:
+            self._schedule()
+            while not self._shared.work:
+                if self._stop.is_set():
+                    return None
+                self._changed.wait()
+            return self._shared.work.popleft()
 
     def _fetch(self, step: int, first_slot: int, rows: int) -> Reply:
         for left in reversed(range(_DIGEST_TRIES)):
@@ -228,28 +237,28 @@ class Prefetcher:
             self._shared.cause = str(error)
 
     def _received(self, assembly: Assembly, first: int, reply: Reply) -> None:
-        if reply.part is not None:
-            try:
-                assembly.fill(first, reply.part)
-            except HeadraceError as error:
-                self._fail(assembly, error)
-                return
+        if reply.part is None:
+            self._end(reply)
+            return
+        assembly.fill(first, reply.part)
         with self._changed:
             self._shared.cause = ""
-            if reply.part is None:
-                self._end(reply)
-            else:
-                self.stats.bytes_received += len(reply.part.ids)
-                assembly.arrived(reply.part.rows)
-            if reply.part is None or assembly.complete:
+            self.stats.bytes_received += len(reply.part.ids)
+            last = assembly.arrived(reply.part.rows)
+        if last:
+            batch = assembly.finish(self._stage)
+            with self._changed:
+                assembly.done(batch)
                 self._changed.notify_all()
 
     def _end(self, reply: Reply) -> None:
         shared = self._shared
-        shared.end = min(reply.end_step, shared.end if shared.end is not None else reply.end_step)
-        shared.end_reason = reply.end_reason
-        shared.work = deque(item for item in shared.work if item[0].step < reply.end_step)
-        shared.steps = {step: assembly for step, assembly in shared.steps.items() if step < reply.end_step}
+        with self._changed:
+            shared.end = min(reply.end_step, shared.end if shared.end is not None else reply.end_step)
+            shared.end_reason = reply.end_reason
+            shared.work = deque(item for item in shared.work if item[0].step < reply.end_step)
+            shared.steps = {step: assembly for step, assembly in shared.steps.items() if step < reply.end_step}
+            self._changed.notify_all()
 
     def _fail(self, assembly: Assembly, error: HeadraceError) -> None:
         with self._changed:

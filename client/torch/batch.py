@@ -1,12 +1,13 @@
-"""A batch as tensors: made when asked for, kept, and sharing memory with the NumPy batch wherever torch allows it."""
+"""A batch as tensors: made when asked for, or ahead on the loader's threads once it is known what the trainer asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-import torch
 from headrace.client.batch import Batch
+from headrace.client.torch.make import ROW_WISE
+from headrace.client.torch.stage import HostStage
 from torch import Tensor
 
 
@@ -14,13 +15,13 @@ from torch import Tensor
 class TensorBatch:
     """R rows of S tokens of one step.
 
-    Ids travel as uint16 or uint32, which few torch kernels take, so `input_ids` is a widened copy; `token_ids` shares
-    memory with what was received. `host` is the NumPy batch that everything is made from. Like it, tensors stay valid
-    for as long as they are referred to.
+    Ids travel as uint16 or uint32, which few torch kernels take, so `input_ids` is a widened copy; in host memory
+    `token_ids` shares memory with what was received. `host` is the NumPy batch that everything is made from. Like it,
+    tensors stay valid for as long as they are referred to.
     """
 
     host: Batch
-    _made: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    stage: HostStage
 
     def __len__(self) -> int:
         return len(self.host)
@@ -49,64 +50,72 @@ class TensorBatch:
 
     @property
     def max_seqlen(self) -> int:
+        """Length of the longest piece of a document."""
         return self.host.max_seqlen
 
     @property
     def token_ids(self) -> Tensor:
-        """(R, S + 1), uint16 or uint32, as received: no copy."""
-        return self._once("token_ids", lambda: torch.from_numpy(self.host.token_ids))
+        """(R, S + 1), uint16 or uint32, as received."""
+        return self._tensor("token_ids")
 
     @property
     def input_ids(self) -> Tensor:
         """(R, S) int64, contiguous."""
-        return self._once("input_ids", lambda: torch.from_numpy(self.host.input_ids.astype("int64")))
+        return self._tensor("input_ids")
 
     @property
     def labels(self) -> Tensor:
         """(R, S) int64, shifted already: the id after each input, -100 where there is none."""
-        return self._once("labels", lambda: torch.from_numpy(self.host.labels))
+        return self._tensor("labels")
 
     @property
     def position_ids(self) -> Tensor:
         """(R, S) int64, from 0 in each document."""
-        return self._once("position_ids", lambda: torch.from_numpy(self.host.position_ids.astype("int64")))
-
-    @property
-    def loss_mask(self) -> Tensor:
-        """(R, S) bool: where there is a label."""
-        return self._once("loss_mask", lambda: torch.from_numpy(self.host.loss_mask))
-
-    @property
-    def cu_seqlens(self) -> Tensor:
-        """(pieces + 1,) int32: bounds of the documents in the R * S inputs laid end to end."""
-        return self._once("cu_seqlens", lambda: torch.from_numpy(self.host.cu_seqlens))
+        return self._tensor("position_ids")
 
     @property
     def document_ids(self) -> Tensor:
         """(R, S) int32: number of the document's piece in its row."""
-        return self._once("document_ids", lambda: torch.from_numpy(self.host.document_ids))
+        return self._tensor("document_ids")
+
+    @property
+    def loss_mask(self) -> Tensor:
+        """(R, S) bool: where there is a label."""
+        return self._tensor("loss_mask")
+
+    @property
+    def cu_seqlens(self) -> Tensor:
+        """(pieces + 1,) int32: bounds of the documents in the R * S inputs laid end to end."""
+        return self._tensor("cu_seqlens")
 
     @property
     def domain(self) -> Tensor:
         """(R,) int64: index into `domain_names`."""
-        return self._once("domain", lambda: torch.from_numpy(self.host.domain.astype("int64")))
+        return self._tensor("domain")
 
     @property
     def loss_weight(self) -> Tensor:
         """(R,) float32."""
-        return self._once("loss_weight", lambda: torch.from_numpy(self.host.loss_weight))
+        return self._tensor("loss_weight")
 
     def split(self, parts: int) -> Iterator[TensorBatch]:
         """The same rows in `parts` equal micro-batches, in order."""
-        return (TensorBatch(host=part) for part in self.host.split(parts))
+        return (TensorBatch(host=part, stage=self.stage) for part in self.host.split(parts))
 
     def to_dict(self) -> dict[str, Tensor]:
-        """The tensors under their names, for trainers that take a mapping; step and segment as 0-d int64."""
+        """The tensors under their names, for trainers that take a mapping."""
         names = ("input_ids", "labels", "position_ids", "loss_mask", "domain", "loss_weight")
-        numbers = {"step": torch.tensor(self.step), "segment": torch.tensor(self.segment)}
-        return {name: getattr(self, name) for name in names} | numbers
+        return {name: getattr(self, name) for name in names}
 
-    def _once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
+    def _tensor(self, name: str) -> Tensor:
+        self.stage.wanted.add(name)
+        return self.host.once(f"torch.{name}", lambda: self._make(name))
+
+    def _make(self, name: str) -> Tensor:
+        """A micro-batch's rows are slices of the step's, which were made ahead or are made for all its parts now."""
+        whole = self.host.whole
+        if whole is None or name not in ROW_WISE:
+            return self.stage.maker.make(name, self.host)
+        begin = self.host.first_slot - whole.first_slot
+        made = whole.once(f"torch.{name}", lambda: self.stage.maker.make(name, whole))
+        return made[begin : begin + len(self.host)]

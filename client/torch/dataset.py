@@ -11,10 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+from headrace.client.torch.batch import TensorBatch
 from headrace.client.torch.loader import Loader
 from headrace.proto.errors import UsageError
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
+
+
+def as_mapping(batch: TensorBatch) -> dict[str, Tensor]:
+    """The tensors under their names, with step and segment as 0-d int64."""
+    return batch.to_dict() | {"step": torch.tensor(batch.step), "segment": torch.tensor(batch.segment)}
 
 
 class StreamDataset(IterableDataset[dict[str, Tensor]]):
@@ -34,7 +41,7 @@ class StreamDataset(IterableDataset[dict[str, Tensor]]):
                 f"num_workers={worker.num_workers}: the stream cannot be read in DataLoader workers; use "
                 "num_workers=0, the loader prefetches on its own threads"
             )
-        return (batch.to_dict() for batch in self.loader)
+        return (as_mapping(batch) for batch in self.loader)
 
     def state_dict(self) -> dict[str, Any]:
         return self.loader.state_dict()

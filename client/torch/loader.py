@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
 from headrace.client import loader
+from headrace.client.launch import launch_from
 from headrace.client.prefetch import Stats
 from headrace.client.session import Opened
 from headrace.client.settings import Settings, Tls
 from headrace.client.torch.batch import TensorBatch
+from headrace.client.torch.groups import Place, place_in_group, place_in_mesh, shared_job
+from headrace.client.torch.losses import LossSums
+from headrace.client.torch.stage import stage_for
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
 
 
 class Loader(Iterator[TensorBatch]):
     """Tensors of a run for one data-parallel rank. Arguments and errors are those of `headrace.client.Loader`.
+
+    With `device` the tensors lie there: for a CUDA device ids are received into pinned memory and cross on a stream of
+    their own while the trainer computes; labels, masks and positions are made on the device.
 
     It has `state_dict` and `load_state_dict`, so `torch.distributed.checkpoint` saves it as it saves a model.
     """
@@ -35,7 +47,9 @@ class Loader(Iterator[TensorBatch]):
         tls: Tls | None = None,
         token_file: str | Path | None = None,
         settings: Settings | None = None,
+        device: str | torch.device | None = None,
     ) -> None:
+        self._stage = stage_for(device)
         self._loader = loader.Loader(
             endpoint,
             run,
@@ -49,13 +63,52 @@ class Loader(Iterator[TensorBatch]):
             tls=tls,
             token_file=token_file,
             settings=settings,
+            stage=self._stage,
         )
+        self._losses = LossSums()
+
+    @classmethod
+    def for_group(
+        cls, endpoint: str | Sequence[str], run: str, *, group: ProcessGroup | None = None, **more: Any
+    ) -> Loader:
+        """A loader for trainers in which every process of the group (default: all) is a data-parallel rank.
+
+        A job that no launcher names gets a random name that all processes agree on: a collective of all of them.
+        """
+        return cls._placed(endpoint, run, place_in_group(group), more)
+
+    @classmethod
+    def for_mesh(
+        cls,
+        endpoint: str | Sequence[str],
+        run: str,
+        mesh: DeviceMesh,
+        *,
+        dimensions: Sequence[str] | None = None,
+        **more: Any,
+    ) -> Loader:
+        """A loader whose rank is the data-parallel coordinate in a device mesh (dp_replicate x dp_shard, ...).
+
+        Peers of the other dimensions read the same rows. A job that no launcher names gets a random name that all
+        processes agree on: a collective of all of them.
+        """
+        return cls._placed(endpoint, run, place_in_mesh(mesh, dimensions), more)
+
+    @classmethod
+    def _placed(cls, endpoint: str | Sequence[str], run: str, place: Place, more: dict[str, Any]) -> Loader:
+        if more.get("job") is None and launch_from(os.environ) is None:
+            more = more | {"job": shared_job()}
+        loader = cls(endpoint, run, rank=place.rank, world=place.world, **more)
+        loader._losses = LossSums(groups=place.groups, first=place.first)
+        return loader
 
     def __iter__(self) -> Loader:
         return self
 
     def __next__(self) -> TensorBatch:
-        return TensorBatch(host=next(self._loader))
+        batch = TensorBatch(host=next(self._loader), stage=self._stage)
+        self._stage.hand_over(batch.host if batch.host.whole is None else batch.host.whole)
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the steps taken so far; see `headrace.client.Loader.state_dict`."""
@@ -64,6 +117,20 @@ class Loader(Iterator[TensorBatch]):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from a state of any world size; see `headrace.client.Loader.load_state_dict`."""
         self._loader.load_state_dict(state_dict)
+
+    def report(self, losses: Tensor, batch: TensorBatch, *, reference: Tensor | None = None) -> None:
+        """Tells the server what the model lost on each domain of a batch, in the background.
+
+        losses       unreduced, (R, S) or (R * S,), on any device; what lies under masked labels is not read
+        reference    the same of a reference model: then the clamped excess is sent too (DoReMi)
+
+        Call it on all ranks or none: it all-reduces once a step, and one rank sends. With micro-batches call it for
+        each; the sums go out with the last. A loader that was not made by `for_group` or `for_mesh` knows no group and
+        sends the sums of its own rows; the server adds up what ranks send.
+        """
+        found = self._losses.add(losses, batch, reference)
+        if found:
+            self._loader.report(batch.step, batch.segment, found)
 
     @property
     def next_step(self) -> int:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from headrace.client import Settings
 from headrace.client.torch import Loader, StreamDataset
+from headrace.client.torch.make import NAMES
 from headrace.proto.errors import UsageError
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.utils.data import DataLoader
@@ -31,6 +32,32 @@ def test_tensors_hold_what_the_batch_holds() -> None:
             batch.token_ids[0, 0] = 7
             assert host.token_ids[0, 0] == 7, "token_ids is no view of the buffer"
             assert [len(part) for part in batch.split(2)] == [4, 4]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_a_device_makes_the_same_tensors(micro_batches: int) -> None:
+    names = (*NAMES, "cu_seqlens")
+    more = {"mode": "observe", "micro_batches": micro_batches}
+    with ToyServer() as server:
+        host = Loader(server.address, "toy", **more)
+        device = Loader(server.address, "toy", device="cpu", **more)
+        for ours, theirs in islice(zip(host, device, strict=True), 12):
+            assert (ours.step, ours.micro) == (theirs.step, theirs.micro)
+            for name in names:
+                here, there = getattr(ours, name), getattr(theirs, name)
+                assert here.dtype == there.dtype, name
+                assert torch.equal(here.to(torch.int64), there.to(torch.int64)), name
+            assert np.array_equal(ours.cu_seqlens, ours.host.cu_seqlens)
+        host.close()
+        device.close()
+
+
+def test_tensors_are_made_ahead_once_it_is_known_which() -> None:
+    with ToyServer() as server, Loader(server.address, "toy") as loader:
+        assert next(loader).labels is not None
+        late = list(islice(loader, 20))[-1]
+        assert late.host.peek("torch.labels") is not None
+        assert late.host.peek("torch.position_ids") is None
 
 
 def test_a_loss_ignores_what_has_no_label() -> None:
