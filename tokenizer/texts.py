@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.native import PieceCounter
 from headrace.proto.errors import ConfigError, UsageError
-from headrace.tokenizer.files import chunks, not_utf8, open_bytes, read_lines
+from headrace.tokenizer.files import byte_lines, chunks, not_utf8, read_lines
 
 Text = str | Path
 """A document, or a file of documents."""
@@ -78,18 +78,17 @@ def _add_chunk(counter: PieceCounter, column: int, path: Path, chunk: bytes, thr
 
 def _jsonl(path: Path, field: str) -> Iterator[str]:
     """The documents of a .jsonl file; ConfigError names the line that has none."""
-    with open_bytes(path) as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ConfigError(f"`{path}` line {number} is no JSON: {error}") from None
-            if not isinstance(row, dict) or not isinstance(row.get(field), str):
-                seen = ", ".join(row) if isinstance(row, dict) else type(row).__name__
-                raise ConfigError(f"`{path}` line {number} has no text in the field `{field}`; it has: {seen}")
-            yield row[field]
+    for number, line in enumerate(byte_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ConfigError(f"`{path}` line {number} is no JSON: {error}") from None
+        if not isinstance(row, dict) or not isinstance(row.get(field), str):
+            seen = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+            raise ConfigError(f"`{path}` line {number} has no text in the field `{field}`; it has: {seen}")
+        yield row[field]
 
 
 def _as_lines(texts: Iterable[Text]) -> Iterator[str]:
