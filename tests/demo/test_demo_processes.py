@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from headrace.client.cli.demo.processes import Children, DemoError, headrace, wait_until_listening
+from headrace.client.cli.demo.processes import Children, DemoError, wait_until_listening
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 STUBBORN = [
@@ -83,7 +83,10 @@ def test_a_child_that_fails_is_reported_with_the_end_of_its_log(tmp_path: Path) 
             hung.wait(0.05)
 
 
-def test_a_command_that_fails_is_reported_with_its_message() -> None:
-    with pytest.raises(DemoError, match=r"headrace no-such-command. failed with exit code 2(.|\n)*No such command"):
-        headrace("no-such-command")
-    assert "streaming data server" in headrace("--help")
+def test_a_command_that_fails_is_reported_with_its_message(tmp_path: Path) -> None:
+    with Children(tmp_path) as children:
+        with pytest.raises(
+            DemoError, match=r"headrace no-such-command. in .* ended with exit code 2(.|\n)*No such command"
+        ):
+            children.headrace("no-such-command")
+        assert "streaming data server" in children.headrace("--help")

@@ -66,15 +66,15 @@ class Child:
 
 
 class Children:
-    """Context manager that owns the processes started through it."""
+    """Context manager that owns the processes started through it; they work in `folder` and log to `folder/logs`."""
 
-    def __init__(self, logs: Path) -> None:
-        self._logs = logs
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._children: list[Child] = []
         self._handlers: dict[signal.Signals, Handler] = {}
 
     def __enter__(self) -> Self:
-        self._logs.mkdir(parents=True, exist_ok=True)
+        (self.folder / "logs").mkdir(parents=True, exist_ok=True)
         self._handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
         return self
 
@@ -97,9 +97,9 @@ class Children:
 
     def start(self, name: str, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Child:
         """Start a process whose output goes to `logs/<name>.log`, appended."""
-        log = self._logs / f"{name}.log"
+        log = self.folder / "logs" / f"{name}.log"
         with log.open("ab") as output:
-            process = _start(argv, output=output, env=env)
+            process = _start(argv, folder=self.folder, output=output, env=env)
         child = Child(name=name, process=process, log=log)
         self._children.append(child)
         return child
@@ -109,33 +109,39 @@ class Children:
         say(f"$ headrace {' '.join(arguments)}")
         return self.start(name, [*HEADRACE, *arguments])
 
+    def headrace(self, *arguments: str, show: str | None = None) -> str:
+        """Run a `headrace` command to its end and return what it printed; DemoError with its message when it fails.
 
-def headrace(*arguments: str, show: bool = True) -> str:
-    """Run a `headrace` command to its end and return what it printed; DemoError with its message when it fails."""
-    if show:
-        say(f"$ headrace {' '.join(arguments)}")
-    process = _start([*HEADRACE, *arguments], output=subprocess.PIPE, errors=subprocess.PIPE)
-    try:
-        output, errors = process.communicate()
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-    if process.returncode != 0:
-        message = errors.decode(errors="replace").strip()
-        raise DemoError(f"`headrace {' '.join(arguments)}` failed with exit code {process.returncode}: {message}")
-    return output.decode()
+        `show` is what to print in place of the arguments, for those that are long.
+        """
+        shown = show or " ".join(arguments)
+        say(f"$ headrace {shown}")
+        process = _start([*HEADRACE, *arguments], folder=self.folder, output=subprocess.PIPE, errors=subprocess.PIPE)
+        try:
+            output, errors = process.communicate()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        if process.returncode != 0:
+            command, message = " ".join(arguments), errors.decode(errors="replace").strip()
+            raise DemoError(
+                f"`headrace {command}` in `{self.folder}` ended with exit code {process.returncode}: {message}"
+            )
+        return output.decode()
 
 
 def _start(
     argv: Sequence[str],
     *,
+    folder: Path,
     output: IO[bytes] | int,
     errors: int = subprocess.STDOUT,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=errors,
