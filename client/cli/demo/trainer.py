@@ -18,7 +18,6 @@ from typing import IO, Any
 
 import torch
 import torch.distributed as dist
-from headrace.client import ranks_from_env
 from headrace.client.torch import Loader, TensorBatch
 from headrace.mixer.proxy.batch import rows_of
 from headrace.mixer.proxy.config import model_config
@@ -36,7 +35,7 @@ def main(address: str, run: str, folder: Path) -> None:
     saved = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else None
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
     with (
-        Loader(address, run, **ranks_from_env()) as loader,
+        Loader(address, run, rank=dist.get_rank(), world=dist.get_world_size()) as loader,
         (folder / f"steps/attempt-{attempt}.jsonl").open("a") as record,
     ):
         if saved is not None:
