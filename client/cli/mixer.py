@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from headrace.client.cli import mixer_proxy, mixer_view
+from headrace.client.cli import mixer_proxy, mixer_serve, mixer_view
 from headrace.proto.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def mixer() -> None:
     """Find mixture weights, and push them."""
 
 
-for _command in (mixer_proxy.proxy, mixer_view.compare, mixer_view.content):
+for _command in (mixer_proxy.proxy, mixer_serve.serve, mixer_serve.apply, mixer_view.compare, mixer_view.content):
     mixer.add_command(_command)
 
 

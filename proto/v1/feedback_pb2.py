@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n headrace/proto/v1/feedback.proto\x12\x0bheadrace.v1\"f\n\nDomainLoss\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x10\n\x08loss_sum\x18\x02 \x01(\x01\x12\x0e\n\x06tokens\x18\x03 \x01(\x04\x12\x17\n\nexcess_sum\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_excess_sum\"|\n\x13ReportLossesRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05lease\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0f\n\x07segment\x18\x04 \x01(\r\x12\'\n\x06losses\x18\x05 \x03(\x0b\x32\x17.headrace.v1.DomainLoss\"9\n\x14ReportLossesResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\r\x12\x0f\n\x07refused\x18\x02 \x03(\t2f\n\x0f\x46\x65\x65\x64\x62\x61\x63kService\x12S\n\x0cReportLosses\x12 .headrace.v1.ReportLossesRequest\x1a!.headrace.v1.ReportLossesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n headrace/proto/v1/feedback.proto\x12\x0bheadrace.v1\"f\n\nDomainLoss\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x10\n\x08loss_sum\x18\x02 \x01(\x01\x12\x0e\n\x06tokens\x18\x03 \x01(\x04\x12\x17\n\nexcess_sum\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_excess_sum\"|\n\x13ReportLossesRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05lease\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0f\n\x07segment\x18\x04 \x01(\r\x12\'\n\x06losses\x18\x05 \x03(\x0b\x32\x17.headrace.v1.DomainLoss\"9\n\x14ReportLossesResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\r\x12\x0f\n\x07refused\x18\x02 \x03(\t\"f\n\x12WatchLossesRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x11\n\tfrom_step\x18\x02 \x01(\x04\x12\x14\n\x07to_step\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x42\n\n\x08_to_step\"C\n\nStepLosses\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\'\n\x06losses\x18\x02 \x03(\x0b\x32\x17.headrace.v1.DomainLoss\"P\n\x13WatchLossesResponse\x12&\n\x05steps\x18\x01 \x03(\x0b\x32\x17.headrace.v1.StepLosses\x12\x11\n\tconfirmed\x18\x02 \x01(\x04\x32\xba\x01\n\x0f\x46\x65\x65\x64\x62\x61\x63kService\x12S\n\x0cReportLosses\x12 .headrace.v1.ReportLossesRequest\x1a!.headrace.v1.ReportLossesResponse\x12R\n\x0bWatchLosses\x12\x1f.headrace.v1.WatchLossesRequest\x1a .headrace.v1.WatchLossesResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTLOSSESREQUEST']._serialized_end=277
   _globals['_REPORTLOSSESRESPONSE']._serialized_start=279
   _globals['_REPORTLOSSESRESPONSE']._serialized_end=336
-  _globals['_FEEDBACKSERVICE']._serialized_start=338
-  _globals['_FEEDBACKSERVICE']._serialized_end=440
+  _globals['_WATCHLOSSESREQUEST']._serialized_start=338
+  _globals['_WATCHLOSSESREQUEST']._serialized_end=440
+  _globals['_STEPLOSSES']._serialized_start=442
+  _globals['_STEPLOSSES']._serialized_end=509
+  _globals['_WATCHLOSSESRESPONSE']._serialized_start=511
+  _globals['_WATCHLOSSESRESPONSE']._serialized_end=591
+  _globals['_FEEDBACKSERVICE']._serialized_start=594
+  _globals['_FEEDBACKSERVICE']._serialized_end=780
 # @@protoc_insertion_point(module_scope)

@@ -38,3 +38,31 @@ class ReportLossesResponse(_message.Message):
     accepted: int
     refused: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, accepted: _Optional[int] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class WatchLossesRequest(_message.Message):
+    __slots__ = ("run", "from_step", "to_step", "follow")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    TO_STEP_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    from_step: int
+    to_step: int
+    follow: bool
+    def __init__(self, run: _Optional[str] = ..., from_step: _Optional[int] = ..., to_step: _Optional[int] = ..., follow: bool = ...) -> None: ...
+
+class StepLosses(_message.Message):
+    __slots__ = ("step", "losses")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LOSSES_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    losses: _containers.RepeatedCompositeFieldContainer[DomainLoss]
+    def __init__(self, step: _Optional[int] = ..., losses: _Optional[_Iterable[_Union[DomainLoss, _Mapping]]] = ...) -> None: ...
+
+class WatchLossesResponse(_message.Message):
+    __slots__ = ("steps", "confirmed")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    steps: _containers.RepeatedCompositeFieldContainer[StepLosses]
+    confirmed: int
+    def __init__(self, steps: _Optional[_Iterable[_Union[StepLosses, _Mapping]]] = ..., confirmed: _Optional[int] = ...) -> None: ...

@@ -40,6 +40,11 @@ class FeedbackServiceStub(object):
                 request_serializer=headrace_dot_proto_dot_v1_dot_feedback__pb2.ReportLossesRequest.SerializeToString,
                 response_deserializer=headrace_dot_proto_dot_v1_dot_feedback__pb2.ReportLossesResponse.FromString,
                 _registered_method=True)
+        self.WatchLosses = channel.unary_stream(
+                '/headrace.v1.FeedbackService/WatchLosses',
+                request_serializer=headrace_dot_proto_dot_v1_dot_feedback__pb2.WatchLossesRequest.SerializeToString,
+                response_deserializer=headrace_dot_proto_dot_v1_dot_feedback__pb2.WatchLossesResponse.FromString,
+                _registered_method=True)
 
 
 class FeedbackServiceServicer(object):
@@ -53,6 +58,15 @@ class FeedbackServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchLosses(self, request, context):
+        """What was reported, by step and domain, summed over all ranks, steps in ascending order, each step once.
+        With `follow` the stream goes on as steps settle: a step is sent once every rank has taken it (it is `lead` below
+        the confirmed step, or the run has ended) and not before. NOT_FOUND: no such run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FeedbackServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +74,11 @@ def add_FeedbackServiceServicer_to_server(servicer, server):
                     servicer.ReportLosses,
                     request_deserializer=headrace_dot_proto_dot_v1_dot_feedback__pb2.ReportLossesRequest.FromString,
                     response_serializer=headrace_dot_proto_dot_v1_dot_feedback__pb2.ReportLossesResponse.SerializeToString,
+            ),
+            'WatchLosses': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchLosses,
+                    request_deserializer=headrace_dot_proto_dot_v1_dot_feedback__pb2.WatchLossesRequest.FromString,
+                    response_serializer=headrace_dot_proto_dot_v1_dot_feedback__pb2.WatchLossesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +109,33 @@ class FeedbackService(object):
             '/headrace.v1.FeedbackService/ReportLosses',
             headrace_dot_proto_dot_v1_dot_feedback__pb2.ReportLossesRequest.SerializeToString,
             headrace_dot_proto_dot_v1_dot_feedback__pb2.ReportLossesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchLosses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.v1.FeedbackService/WatchLosses',
+            headrace_dot_proto_dot_v1_dot_feedback__pb2.WatchLossesRequest.SerializeToString,
+            headrace_dot_proto_dot_v1_dot_feedback__pb2.WatchLossesResponse.FromString,
             options,
             channel_credentials,
             insecure,
