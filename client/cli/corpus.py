@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from headrace.proto.errors import DataLossError
+from headrace.client.cli.common import dry_run_option, json_option, print_json, print_table
+from headrace.proto.errors import DataLossError, UsageError
 
 if TYPE_CHECKING:
-    from headrace.server.corpus.build import Advance
+    from headrace.server.corpus.build import Advance, BuildPlan
     from headrace.server.corpus.records import Manifest
 
 _LOG_SECONDS = 10.0
+_SAMPLE_TOKENS = 64
 
 
 @click.group()
@@ -49,142 +50,157 @@ class _Meter:
             click.echo(err=True)
 
 
+def _share(text: str | None) -> tuple[int, int] | None:
+    """`2/8` as (2, 8)."""
+    if text is None:
+        return None
+    left, _, right = text.partition("/")
+    if not (left.isdigit() and right.isdigit() and int(left) < int(right)):
+        raise UsageError(f"--shard is i/n with 0 <= i < n, for example 0/8, not `{text}`")
+    return int(left), int(right)
+
+
 @corpus.command()
 @click.argument("spec", metavar="CORPUS.toml", default="CORPUS.toml")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes; default: one a core")
-@click.option("--dry-run", is_flag=True, help="Say what would be built and write nothing")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON")
-def build(spec: str, workers: int | None, dry_run: bool, as_json: bool) -> None:
+@click.option("--shard", metavar="I/N", help="Build only every N-th source file from the I-th on, and no manifest")
+@click.option("--check", is_flag=True, help="Read what is built already from end to end, and build damaged parts again")
+@dry_run_option
+@json_option
+def build(spec: str, workers: int | None, shard: str | None, check: bool, dry_run: bool, as_json: bool) -> None:
     """Tokenizes every source file that is not in the token store yet, then writes the manifest.
 
-    A build that was stopped goes on where it was. The result is the same for any number of workers.
+    A build that was stopped goes on where it was. The result is the same for any number of workers, and for array jobs
+    with --shard followed by one plain build.
     """
-    from headrace.server.corpus.build import build_corpus, plan_build
+    from headrace.server.corpus.build import build_corpus, build_share, plan_build
     from headrace.server.corpus.spec import CorpusSpec
 
-    parsed = CorpusSpec.from_file(spec)
+    parsed, share = CorpusSpec.from_file(spec), _share(shard)
     if dry_run:
-        plan = plan_build(parsed)
-        missing = plan.missing()
-        told = {
-            "files": len(plan.files),
-            "source_bytes": plan.source_bytes,
-            "to_build": [task.name for task in missing],
-            "id_bytes": plan.id_bytes,
-        }
-        if as_json:
-            click.echo(json.dumps(told, indent=1))
-            return
-        click.echo(f"{len(plan.files)} files, {plan.source_bytes / 1e6:,.1f} MB; to build: {len(missing)}")
-        for task in missing:
-            click.echo(f"  {task.domain.name}  {task.name}")
+        _tell_plan(plan_build(parsed), share, as_json)
         return
     meter = _Meter()
-    manifest = build_corpus(parsed, workers=workers, progress=meter)
-    meter.close()
-    if as_json:
-        click.echo(json.dumps(_summary(manifest), indent=1))
+    if share:
+        count = build_share(parsed, share=share[0], shares=share[1], workers=workers, progress=meter)
+        meter.close()
+        if as_json:
+            print_json({"files": count})
+        else:
+            click.echo(f"{count} files are built; when all shares are, build without --shard")
         return
-    _print_summary(manifest)
-    click.echo(f"wrote {parsed.manifest_path}")
+    manifest = build_corpus(parsed, workers=workers, progress=meter, check=check)
+    meter.close()
+    _tell(manifest, as_json)
+    if not as_json:
+        click.echo(f"wrote {parsed.manifest_path}")
+
+
+def _tell_plan(plan: BuildPlan, share: tuple[int, int] | None, as_json: bool) -> None:
+    missing = plan.missing(share)
+    told = {
+        "files": len(plan.files),
+        "source_bytes": plan.source_bytes,
+        "to_build": [task.name for task in missing],
+        "id_bytes": plan.id_bytes,
+    }
+    if as_json:
+        print_json(told)
+        return
+    click.echo(f"{len(plan.files)} files, {plan.source_bytes / 1e6:,.1f} MB; to build: {len(missing)}")
+    for task in missing:
+        click.echo(f"  {task.domain.name}  {task.name}")
 
 
 @corpus.command()
 @click.argument("path", metavar="CORPUS.toml|MANIFEST", default="CORPUS.toml")
-@click.option("--sources", is_flag=True, help="Also hash the source files again; paths start at the current folder")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON")
+@click.option("--sources", is_flag=True, help="Also hash the source files again; for a manifest, from this folder")
+@json_option
 def verify(path: str, sources: bool, as_json: bool) -> None:
     """Reads every block of every shard and checks it; exit code 1 when anything is damaged."""
-    from headrace.server.corpus.manifest import Corpus
-    from headrace.server.corpus.verify import verify_corpus, verify_sources
+    from headrace.server.corpus.build import corpus_path
+    from headrace.server.corpus.verify import verify_manifest, verify_sources
 
-    root = _source_root(path)
-    opened = Corpus.open(_manifest(path))
-    checks = list(verify_corpus(opened)) + (list(verify_sources(opened.manifest, root)) if sources else [])
+    manifest, checks = verify_manifest(corpus_path(path))
+    if sources:
+        root = Path(path).parent if path.endswith(".toml") else Path()
+        checks += list(verify_sources(manifest, root))
     damaged = [check for check in checks if check.problem]
+    size = sum(check.size for check in checks)
     if as_json:
-        told = {"files": len(checks), "bytes": sum(check.size for check in checks)}
-        click.echo(json.dumps({**told, "damaged": {check.name: check.problem for check in damaged}}, indent=1))
+        told = {"files": len(checks), "bytes": size, "damaged": {check.name: check.problem for check in damaged}}
+        print_json(told)
     else:
         for check in damaged:
             click.echo(f"damaged: {check.name}: {check.problem}")
-        click.echo(
-            f"{len(checks)} files, {sum(check.size for check in checks) / 1e6:,.1f} MB read, {len(damaged)} damaged"
-        )
+        click.echo(f"{len(checks)} files, {size / 1e6:,.1f} MB read, {len(damaged)} damaged")
     if damaged:
         raise DataLossError(
-            f"{len(damaged)} of {len(checks)} files are damaged; restore them or build the corpus again"
+            f"{len(damaged)} of {len(checks)} files are damaged; restore them, or run: headrace corpus build --check"
         )
 
 
 @corpus.command()
 @click.argument("path", metavar="CORPUS.toml|MANIFEST", default="CORPUS.toml")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON")
-def show(path: str, as_json: bool) -> None:
-    """Prints documents, tokens, bytes a token and rejected documents of each domain."""
+@click.option("--sample", type=click.IntRange(min=1), help="Also print this many texts of each domain, token by token")
+@json_option
+def show(path: str, sample: int | None, as_json: bool) -> None:
+    """Prints documents, tokens, bytes a token, lengths, duplicates and rejected documents of each domain."""
+    from headrace.server.corpus.build import corpus_path
     from headrace.server.corpus.records import Manifest
 
-    manifest = Manifest.load(_manifest(path))
+    manifest = Manifest.load(corpus_path(path))
+    _tell(manifest, as_json)
+    if sample and not as_json:
+        _tell_sample(corpus_path(path), sample)
+
+
+def _tell(manifest: Manifest, as_json: bool) -> None:
+    from headrace.server.corpus.report import summary
+
+    whole = summary(manifest)
     if as_json:
-        click.echo(json.dumps(_summary(manifest), indent=1))
-    else:
-        _print_summary(manifest)
-
-
-def _manifest(path: str) -> Any:
-    from headrace.server.corpus.build import corpus_path
-
-    return corpus_path(path)
-
-
-def _source_root(path: str) -> Any:
-    from pathlib import Path
-
-    return Path(path).parent if path.endswith(".toml") else Path()
-
-
-def _summary(manifest: Manifest) -> dict[str, Any]:
-    domains = [
-        {
-            "name": domain.name,
-            **{what: domain.total(what) for what in ("documents", "tokens", "text_bytes")},
-            "bytes_per_token": round(domain.total("text_bytes") / max(1, domain.total("tokens")), 3),
-        }
-        for domain in manifest.domains
-    ]
-    return {
-        "digest": manifest.digest,
-        "tokenizer": manifest.tokenizer.digest,
-        "vocab_size": manifest.tokenizer.vocab_size,
-        "id_bytes": manifest.id_bytes,
-        "read": sum(source.read for source in manifest.sources),
-        "packed": sum(source.packed for source in manifest.sources),
-        **{what: _sum(manifest, what) for what in ("rejected", "replaced", "notes")},
-        "domains": domains,
-    }
-
-
-def _sum(manifest: Manifest, what: str) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for source in manifest.sources:
-        counts: Mapping[str, int] = getattr(source, what)
-        for reason, count in counts.items():
-            total[reason] = total.get(reason, 0) + count
-    return dict(sorted(total.items()))
-
-
-def _print_summary(manifest: Manifest) -> None:
-    summary = _summary(manifest)
-    width = max(len(domain["name"]) for domain in summary["domains"])
-    click.echo(f"{'domain':{width}}  {'documents':>12}  {'tokens':>15}  {'bytes/token':>11}")
-    for domain in summary["domains"]:
-        click.echo(
-            f"{domain['name']:{width}}  {domain['documents']:>12,}  {domain['tokens']:>15,}  "
-            f"{domain['bytes_per_token']:>11.2f}"
-        )
-    rejected = sum(summary["rejected"].values())
-    click.echo(f"read {summary['read']:,} documents = packed {summary['packed']:,} + rejected {rejected:,}")
+        print_json(whole)
+        return
+    _table(whole["domains"])
+    rejected = sum(whole["rejected"].values())
+    click.echo(
+        f"read {whole['read']:,} documents = packed {whole['packed']:,} + held out {whole['held_out']:,} "
+        f"+ rejected {rejected:,}"
+    )
     for what in ("rejected", "replaced", "notes"):
-        if summary[what]:
-            click.echo(f"{what}: " + ", ".join(f"{reason} {count:,}" for reason, count in summary[what].items()))
-    click.echo(f"corpus digest {summary['digest']}")
+        if whole[what]:
+            click.echo(f"{what}: " + ", ".join(f"{reason} {count:,}" for reason, count in whole[what].items()))
+    for name, problem in whole["damaged"].items():
+        click.echo(f"damaged file left out: {name}: {problem}")
+    click.echo(f"corpus digest {whole['digest']}")
+
+
+def _table(domains: list[dict[str, Any]]) -> None:
+    header = ("domain", "documents", "tokens", "bytes/token", "median", "p95", "duplicates", "held out")
+    rows = [
+        (
+            domain["name"],
+            *(domain[name] for name in ("documents", "tokens", "bytes_per_token")),
+            *(domain["length"][name] for name in ("p50", "p95")),
+            *(domain[name] for name in ("duplicates", "held_out")),
+        )
+        for domain in domains
+    ]
+    print_table(header, rows)
+
+
+def _tell_sample(path: Path, documents: int) -> None:
+    from headrace.server.corpus.manifest import Corpus
+    from headrace.server.corpus.report import sample
+
+    opened = Corpus.open(path)
+    for domain in opened.domains:
+        for found in sample(opened, domain, documents, _SAMPLE_TOKENS):
+            click.echo(f"{domain}  {found.file}:{found.row}  |{'|'.join(map(_visible, found.tokens))}|")
+
+
+def _visible(token: bytes) -> str:
+    """A token's text on one line; bytes that are no whole character, and control characters, are escaped."""
+    text = token.decode("utf-8", "backslashreplace")
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from headrace.native import DamagedError, TokenStore
-from headrace.proto.errors import DataLossError, HeadraceError, NotFoundError, OutOfRangeError
+from headrace.proto.errors import DataLossError, NotFoundError, OutOfRangeError
 from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord, digest_of
 from headrace.server.corpus.shard import HOLDOUT, TRAIN
 from headrace.server.corpus.views import ViewSize, check_shape, concat_size
@@ -233,14 +233,3 @@ class Corpus:
         shards = self._streams[int(stream[0])]
         sources = self.manifest.sources
         return [SourcePart(sources[shards[shard].source].path, row, begin, end) for shard, _, row, begin, end in pieces]
-
-    def verify(self) -> Iterator[tuple[str, int, HeadraceError | None]]:
-        """Checks every block of every shard: (file, bytes, what is wrong)."""
-        for stream, shards in enumerate(self._streams):
-            for number, record in enumerate(shards):
-                name = f"{record.folder}/{record.shard.file}"
-                try:
-                    with store_errors():
-                        yield name, self._store.verify(stream, number), None
-                except HeadraceError as error:
-                    yield name, 0, error

@@ -123,8 +123,11 @@ def read_marker(folder: Path) -> UnitReport | None:
         raise DataLossError(f"`{folder / MARKER}` is damaged ({error}); remove this folder and build again") from None
 
 
-def finished(task: UnitTask) -> UnitReport | None:
-    """The unit of this source if it is there and whole. The source is hashed only when a unit of its size is."""
+def finished(task: UnitTask, *, mend: bool = True) -> UnitReport | None:
+    """The unit of this source if it is there and whole; with `mend` one that is not is removed.
+
+    The source is hashed only when a unit of its size is there.
+    """
     source = task.source
     if not any(task.folder.glob(f"{source.stamp()[0]}-*")):
         return None
@@ -133,8 +136,9 @@ def finished(task: UnitTask) -> UnitReport | None:
     report = read_marker(folder)
     if report is None or all(is_whole(folder, shard, blocks=task.check) for shard in report.shards):
         return report
-    # Its bytes are not those that were written: it is made again from its origin.
-    shutil.rmtree(folder)
+    # Its bytes are not those that were written: it will be made again from its origin.
+    if mend:
+        shutil.rmtree(folder)
     return None
 
 

@@ -22,14 +22,17 @@ ONE = '[[domain]]\nname = "d"\nfiles = ["raw/*.jsonl"]\n'
 
 
 def save_byte_tokenizer(path: Path, specials: Iterable[str] = SPECIALS, extra: int = 0) -> Tokenizer:
-    """A tokenizer of special tokens, the 256 bytes and `extra` tokens more; the id of byte b is len(specials) + b."""
+    """A tokenizer of special tokens, the 256 bytes and `extra` tokens more; the id of byte b is len(specials) + b.
+
+    The last of the extra tokens is `zz`.
+    """
     names = tuple(specials)
     tokens = [name.encode() for name in names] + [bytes([byte]) for byte in range(256)]
-    merges = []
-    for number in range(extra):
-        pair = divmod(number, 256)
-        merges.append((len(names) + pair[0], len(names) + pair[1]))
-        tokens.append(bytes(pair))
+    pairs = [divmod(number, 256) for number in range(65_536)]
+    pairs.remove((ord("z"), ord("z")))
+    chosen = [*pairs[: extra - 1], (ord("z"), ord("z"))] if extra else []
+    merges = [(len(names) + left, len(names) + right) for left, right in chosen]
+    tokens += [bytes(pair) for pair in chosen]
     tokenizer = Tokenizer(tokens=tokens, merges=merges, special_ids={name: number for number, name in enumerate(names)})
     tokenizer.save(path)
     return tokenizer

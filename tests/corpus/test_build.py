@@ -21,6 +21,7 @@ from headrace.server.corpus.build import build_corpus, build_share, plan_build
 from headrace.server.corpus.manifest import Corpus
 from headrace.server.corpus.records import Manifest
 from small_corpus import (
+    EOS,
     FIRST,
     ONE,
     PAD,
@@ -257,13 +258,12 @@ def test_real_ids_tell_padding_not_the_id(cases: Path, root: Path, build: Build)
 
 @pytest.mark.parametrize(("size", "wide"), [(65_535, 2), (65_536, 2), (65_537, 4), (100_000, 4)])
 def test_width_follows_the_largest_id(root: Path, build: Build, size: int, wide: int) -> None:
-    # The vocabulary ends with two-byte tokens; the last of them is spelled in the text.
-    pairs = size - 258
-    save_byte_tokenizer(root / "tokenizer.json", extra=min(pairs, 65_536))
-    if pairs > 65_536:
-        pytest.skip("the byte tokenizer has at most 65,536 pairs")
-    write_jsonl(root / "raw/a.jsonl", ["ab"])
+    extra = min(size - 258, 60_000)
+    specials = ("<|endoftext|>", "<|pad|>", *(f"<|{n}|>" for n in range(size - 258 - extra)))
+    save_byte_tokenizer(root / "tokenizer.json", specials=specials, extra=extra)
+    write_jsonl(root / "raw/a.jsonl", ["zz", "azz"])
     corpus = build(ONE)
+    assert tokens_of(corpus, "d")[:2] == [size - 1, EOS]
     assert corpus.vocab_size == size
     assert corpus.id_bytes == wide
     if wide == 4:

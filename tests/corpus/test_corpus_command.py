@@ -1,0 +1,68 @@
+"""`headrace corpus`: what a person types, sees, and gets as an exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_corpus import save_byte_tokenizer, some_texts, write_jsonl
+
+
+def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    program = "from headrace.client.cli.main import run; run()"
+    command = [sys.executable, "-c", program, "corpus", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    save_byte_tokenizer(tmp_path / "tokenizer.json")
+    write_jsonl(tmp_path / "raw/a.jsonl", [*some_texts(1, 30), "", "", "same", "same"])
+    path = tmp_path / "CORPUS.toml"
+    path.write_text('[corpus]\nout = "out"\n[[domain]]\nname = "d"\nfiles = ["raw/*"]\n', encoding="utf-8")
+    return path
+
+
+def test_build_show_verify(toml: Path) -> None:
+    planned = json.loads(run("build", toml, "--dry-run", "--json").stdout)
+    assert planned["to_build"] == ["raw/a.jsonl"]
+    assert not (toml.parent / "out").exists()
+    assert "read 34 documents = packed 32 + held out 0 + rejected 2" in run("build", toml).stdout
+    shown = json.loads(run("show", toml, "--json").stdout)
+    assert shown["rejected"] == {"empty": 2}
+    assert shown["domains"][0]["duplicates"] == 1
+    assert shown["domains"][0]["documents"] == 32
+    assert "raw/a.jsonl:1  |" in run("show", toml, "--sample", "2").stdout
+    assert json.loads(run("verify", toml, "--sources", "--json").stdout)["damaged"] == {}
+    shard = next((toml.parent / "out").rglob("*.arrow"))
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 4
+    shard.write_bytes(data)
+    assert "damaged: store/" in run("verify", toml, code=1).stdout
+    run("build", toml, "--check")
+    run("verify", toml)
+
+
+def test_array_job(toml: Path) -> None:
+    write_jsonl(toml.parent / "raw/b.jsonl", some_texts(2, 30))
+    for share in ("0/2", "1/2"):
+        run("build", toml, "--shard", share)
+    assert json.loads(run("build", toml, "--dry-run", "--json").stdout)["to_build"] == []
+    run("build", toml)
+    assert "--shard is i/n" in run("build", toml, "--shard", "2/2", code=2).stderr
+
+
+def test_mistakes_are_messages_with_exit_code_two(toml: Path) -> None:
+    toml.write_text(toml.read_text(encoding="utf-8") + "tail = 1\n", encoding="utf-8")
+    assert f"{toml}:6: unknown key" in run("build", toml, code=2).stderr
+    assert "name a CORPUS.toml" in run("build", toml.parent / "none.toml", code=2).stderr
+
+
+def test_not_built_yet(toml: Path) -> None:
+    assert "make it with: headrace corpus build" in run("show", toml, code=1).stderr
