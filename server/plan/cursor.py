@@ -64,6 +64,18 @@ class Cursor:
         """Plan tokens served since the start of the run."""
         return plan_tokens(self.state)
 
+    def over(self, domains: Sequence[str], step: int | None = None) -> Cursor:
+        """The same state with the rows of these domains, empty where there was none; as the cursor of `step`."""
+        step = self.step if step is None else step
+        if self.domains == tuple(domains):
+            return Cursor(step=step, domains=self.domains, state=self.state)
+        rows = {name: row for name, row in zip(self.domains, self.state, strict=True) if row.any() or name in domains}
+        nothing = np.zeros(len(FIELDS), dtype=np.uint64)
+        state = np.array([rows.pop(name, nothing) for name in domains], dtype=np.uint64)
+        if rows:
+            raise DataLossError(f"a cursor has domains {', '.join(rows)}, which the plan has not")
+        return Cursor(step=step, domains=tuple(domains), state=state)
+
     def to_json(self) -> str:
         """One line, exact whatever the size of the numbers."""
         rows = {

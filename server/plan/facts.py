@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from headrace.proto.errors import UsageError
@@ -26,15 +26,30 @@ class ViewFacts:
             raise UsageError(f"a view cannot have {self.windows} windows of {self.real_tokens} real tokens in all")
 
 
+NOTHING = ViewFacts(windows=0, real_tokens=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationFacts:
+    """Numbers of the files that join a domain together: real tokens, and views by (seq_len, packing)."""
+
+    tokens: int
+    views: Mapping[tuple[int, str], ViewFacts]
+
+
 @dataclass(frozen=True, kw_only=True)
 class CorpusFacts:
-    """Numbers of a corpus, and of those views that a spec needs. `tokens` are real tokens by domain."""
+    """Numbers of a corpus, and of those views that a spec needs. `tokens` are real tokens by domain.
+
+    `generations` holds those that were opened to join later, by (digest of the manifest in hex, domain).
+    """
 
     digest: bytes
     tokens: Mapping[str, int]
     vocab_size: int
     pad_id: int
     views: Mapping[tuple[str, int, str], ViewFacts]
+    generations: Mapping[tuple[str, str], GenerationFacts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for (domain, seq_len, packing), view in self.views.items():
@@ -50,4 +65,4 @@ class CorpusFacts:
 
     def view(self, domain: str, seq_len: int, packing: str) -> ViewFacts:
         """The view; one without windows if the corpus gave none."""
-        return self.views.get((domain, seq_len, packing), ViewFacts(windows=0, real_tokens=0))
+        return self.views.get((domain, seq_len, packing), NOTHING)

@@ -118,10 +118,10 @@ def _tokens(plan: Plan, first: int, last: int) -> int:
 
 def _chunks(plan: Plan, end: int) -> Iterator[tuple[int, int, Span]]:
     """Ranges of steps within a span, short enough to look for a step inside."""
-    for span in plan.timeline.spans:
-        last = min(span.end, end)
-        size = max(-(-(last - span.first) // CHUNKS), 1)
-        for first in range(span.first, last, size):
+    for span in plan.spans():
+        start, last = max(span.first, plan.first), min(span.end, end)
+        size = max(-(-(last - start) // CHUNKS), 1)
+        for first in range(start, last, size):
             yield first, min(first + size, last), span
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +43,55 @@ class CancelBody:
     kind = "cancel"
 
 
-Body = WeightsBody | CancelBody
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GrowBody:
+    """A generation joins a domain; a new name is a new domain. `generation` is the digest of its manifest, in hex.
+
+    `join`: "next_pass" (its windows wait for the domain's next pass) or "now" (they are mixed with what the open pass
+    has left). `manifest` says where it was; only the digest means anything to the plan.
+    """
+
+    domain: str
+    generation: str
+    join: str = "next_pass"
+    manifest: str = ""
+
+    kind = "grow"
+
+    def __post_init__(self) -> None:
+        if self.join not in JOINS:
+            raise UsageError(f"a generation joins {' or '.join(JOINS)}, not `{self.join}`")
+        if not DOMAIN_NAME.fullmatch(self.domain):
+            raise UsageError(f"`{self.domain}` is not a domain name")
+        if not re.fullmatch(r"[0-9a-f]{64}", self.generation):
+            raise UsageError("a generation is named by the digest of its manifest: 64 hexadecimal digits")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskBody:
+    """Documents taken down: their tokens are served as padding. `by` says what the values name.
+
+    source: files, "path" or "path:row"; hash: hex SHA-256 of texts; shard: shards of the store that are quarantined;
+    field: "name=value". An empty domain means every domain.
+    """
+
+    by: str
+    values: tuple[str, ...]
+    domain: str = ""
+
+    kind = "mask"
+
+    def __post_init__(self) -> None:
+        if self.by not in MASKS:
+            raise UsageError(f"a mask goes by {', '.join(MASKS)}, not by `{self.by}`")
+        if not self.values or not all(self.values):
+            raise UsageError("a mask names what it takes down: one value at least, none empty")
+
+
+Body = WeightsBody | CancelBody | GrowBody | MaskBody
+JOINS = ("next_pass", "now")
+MASKS = ("source", "hash", "shard", "field")
+DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +112,8 @@ class Event:
     def __post_init__(self) -> None:
         if self.kind != self.body.kind:
             raise UsageError(f"event {self.sequence} is named `{self.kind}` but has a body of kind `{self.body.kind}`")
+        if self.until_step is not None and not isinstance(self.body, WeightsBody):
+            raise UsageError(f"a `{self.kind}` holds for good, it cannot end at step {self.until_step}")
         if self.sequence < 1 or self.from_step < 0:
             raise UsageError(f"an event cannot have number {self.sequence} and step {self.from_step}")
         if self.until_step is not None and self.until_step <= self.from_step:
@@ -94,6 +145,10 @@ def _plain(body: Body) -> dict[str, Any]:
             return {"loss_weights": loss_weights, "weights": weights}
         case CancelBody():
             return {"sequence": body.sequence}
+        case GrowBody():
+            return {name: getattr(body, name) for name in ("domain", "generation", "join", "manifest")}
+        case MaskBody():
+            return {"by": body.by, "domain": body.domain, "values": list(body.values)}
 
 
 def body_to_json(body: Body) -> str:
@@ -109,17 +164,23 @@ def body_from_json(kind: str, text: str) -> Body:
             return WeightsBody(weights=values["weights"], loss_weights=values["loss_weights"])
         case "cancel":
             return CancelBody(sequence=values["sequence"])
+        case "grow":
+            return GrowBody(**values)
+        case "mask":
+            return MaskBody(by=values["by"], domain=values["domain"], values=tuple(values["values"]))
     raise UsageError(f"this Headrace knows no event of kind `{kind}`; a newer version wrote it")
 
 
 def content(event: Event) -> bytes:
-    """What an event means to the plan: no number, author, reason or time."""
-    return canonical([event.kind, event.from_step, event.until_step, _plain(event.body)]).encode()
+    """What an event means to the plan: no number, author, reason, time or path."""
+    body = _plain(event.body)
+    body.pop("manifest", None)
+    return canonical([event.kind, event.from_step, event.until_step, body]).encode()
 
 
 def chain_hash(event: Event, previous_hash: bytes) -> bytes:
     """SHA-256 over the previous hash and the whole event."""
-    who = [event.sequence, event.author, event.reason, event.time_us]
+    who = [event.sequence, event.author, event.reason, event.time_us, getattr(event.body, "manifest", "")]
     return hashlib.sha256(previous_hash + content(event) + b"\n" + canonical(who).encode()).digest()
 
 

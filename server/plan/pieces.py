@@ -1,35 +1,71 @@
 """Makes the kernel's piece of a span: the span's weights as parts, its views, and what caps still allow.
 
-Raises UsageError when a domain has weight and no window, or a weight that someone named above 0 rounds to no share.
+Raises UsageError when a domain has weight and no window, or a weight that someone named above 0 rounds to no share;
+UnavailableError when a generation that has joined by then was not opened here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 from headrace.native import Piece
-from headrace.proto.errors import UsageError
-from headrace.server.plan.facts import CorpusFacts
+from headrace.proto.errors import UnavailableError, UsageError
+from headrace.server.plan.facts import NOTHING, CorpusFacts, ViewFacts
+from headrace.server.plan.log import Event, GrowBody
 from headrace.server.plan.shares import SHARES, parts
 from headrace.server.plan.spec import PACKINGS, DomainPolicy, Phase, RunSpec
 from headrace.server.plan.timeline import Source, Span
 
 
-def make_piece(spec: RunSpec, facts: CorpusFacts, span: Span) -> Piece:
-    """The piece of a span."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grown:
+    """A domain with the generations that have joined it: its real tokens, and its views one generation at a time."""
+
+    tokens: int
+    views: tuple[ViewFacts, ...]
+    joining: int
+
+    @property
+    def view(self) -> ViewFacts:
+        """All generations as one view."""
+        windows = sum(view.windows for view in self.views)
+        return ViewFacts(windows=windows, real_tokens=sum(view.real_tokens for view in self.views))
+
+
+def grown(facts: CorpusFacts, name: str, phase: Phase, grows: Sequence[Event]) -> Grown:
+    """A domain with those of `grows` that are its own; its first generation is in the corpus, unless it came later."""
+    first = [facts.view(name, phase.seq_len, phase.packing)] if name in facts.tokens else []
+    tokens, views, joining = facts.tokens.get(name, 0), first, 0
+    for event in grows:
+        if not isinstance(event.body, GrowBody) or event.body.domain != name:
+            continue
+        known = facts.generations.get((event.body.generation, name))
+        if known is None:
+            raise UnavailableError(
+                f"generation {event.body.generation[:16]} joins domain `{name}` at step {event.from_step}, but its "
+                f"manifest is not open here; open it on this server (event {event.sequence}), or ask another replica"
+            )
+        tokens += known.tokens
+        views = [*views, known.views.get(phase.shape, NOTHING)]
+        joining = len(views) if event.body.join == "now" else joining
+    return Grown(tokens=tokens, views=tuple(views), joining=joining)
+
+
+def make_piece(spec: RunSpec, facts: CorpusFacts, names: Sequence[str], span: Span, grows: Sequence[Event]) -> Piece:
+    """The piece of a span. `names` are all domains, in bytewise order; `grows` the `grow` events that hold."""
     phase = spec.phases[span.phase]
     weights, goal = weights_of(span.source)
-    members = _members(spec, facts, phase, weights, goal)
     piece = Piece(
         seed=spec.seed,
         draw=spec.draw,
         order=spec.order,
         batch=phase.batch,
-        members=members,
+        members=_members(spec, facts, names, phase, weights, goal, grows),
         ramp=_ramp(span.source) if goal is not weights else None,
     )
-    check_named(piece, facts.domains, weights, span.first if span.source.event else span.source.start, phase)
+    check_named(piece, names, weights, span.first if span.source.event else span.source.start, phase)
     return piece
 
 
@@ -48,34 +84,41 @@ def _ramp(source: Source) -> tuple[int, int, str]:
 
 
 def _members(
-    spec: RunSpec, facts: CorpusFacts, phase: Phase, weights: Mapping[str, float], goal: Mapping[str, float]
+    spec: RunSpec,
+    facts: CorpusFacts,
+    names: Sequence[str],
+    phase: Phase,
+    weights: Mapping[str, float],
+    goal: Mapping[str, float],
+    grows: Sequence[Event],
 ) -> list[dict[str, object]]:
-    starts, ends = parts(weights, facts.domains), parts(goal, facts.domains)
-    made = []
-    for name, start, end in zip(facts.domains, starts, ends, strict=True):
-        view = facts.view(name, phase.seq_len, phase.packing)
-        if (start or end) and not view.windows:
+    members = []
+    for name, start, end in zip(names, parts(weights, names), parts(goal, names), strict=True):
+        domain = grown(facts, name, phase, grows)
+        if (start or end) and not domain.view.windows:
             raise UsageError(
                 f"phase `{phase.name}` gives domain `{name}` a weight, but it has no window of {phase.seq_len} tokens "
-                f"({phase.packing}); give it weight 0 there, a smaller seq_len, or more text"
+                f"({phase.packing}) there; give it weight 0, a smaller seq_len, or more text"
             )
         policy = spec.domains.get(name, DomainPolicy())
-        made.append(
-            {
-                "name": name,
-                "parts": start,
-                "parts_to": end,
-                "view": phase.seq_len << 8 | PACKINGS.index(phase.packing),
-                "windows": view.windows,
-                "real": view.real_tokens,
-                "seq_len": phase.seq_len,
-                "generations": 1,
-                "joining": 0,
-                "budget": budget(policy.cap, facts.tokens[name]),
-                "stop": policy.at_cap == "stop",
-            }
-        )
-    return made
+        members.append(_member(name, start, end, domain, phase, policy))
+    return members
+
+
+def _member(name: str, start: int, end: int, domain: Grown, phase: Phase, policy: DomainPolicy) -> dict[str, object]:
+    return {
+        "name": name,
+        "parts": start,
+        "parts_to": end,
+        "view": phase.seq_len << 8 | PACKINGS.index(phase.packing),
+        "windows": domain.view.windows,
+        "real": domain.view.real_tokens,
+        "seq_len": phase.seq_len,
+        "generations": len(domain.views),
+        "joining": domain.joining,
+        "budget": budget(policy.cap, domain.tokens),
+        "stop": policy.at_cap == "stop",
+    }
 
 
 def budget(cap: Decimal | None, tokens: int) -> int | None:
@@ -86,9 +129,9 @@ def budget(cap: Decimal | None, tokens: int) -> int | None:
     return min(top * tokens // bottom, (1 << 63) - 1)
 
 
-def check_named(piece: Piece, domains: Sequence[str], weights: Mapping[str, float], step: int, phase: Phase) -> None:
+def check_named(piece: Piece, names: Sequence[str], weights: Mapping[str, float], step: int, phase: Phase) -> None:
     """Refuses a weight above 0 that rounds to no share."""
-    for name, share in zip(domains, piece.shares(step), strict=True):
+    for name, share in zip(names, piece.shares(step), strict=True):
         if weights.get(name, 0) > 0 and share == 0:
             raise UsageError(
                 f"weight of `{name}` in phase `{phase.name}` is {weights[name]:g}, which is less than a part in "

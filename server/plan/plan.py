@@ -7,7 +7,7 @@
 
 A plan never changes: `with_events` makes another one, which keeps every anchor below the first step that differs. The
 work of any answer is bounded by the distance to the nearest anchor, and stretches of constant weights cost a few
-hundred nanoseconds a step, or nothing beyond one period of the draw.
+hundred nanoseconds a step, or nothing beyond one period of the draw. Branches are in `headrace.server.plan.branched`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ import numpy.typing as npt
 from headrace.native import Piece
 from headrace.proto.errors import OutOfRangeError, UsageError
 from headrace.server.plan import cursor as cursors
-from headrace.server.plan.cursor import Anchors, Cursor
+from headrace.server.plan.cursor import Anchors, Cursor, Words
 from headrace.server.plan.facts import CorpusFacts
-from headrace.server.plan.log import Event, content, live
-from headrace.server.plan.pieces import make_piece
+from headrace.server.plan.log import Event, GrowBody, MaskBody, content, live
+from headrace.server.plan.pieces import grown, make_piece
+from headrace.server.plan.shapes import Shape, shapes_of
 from headrace.server.plan.shares import PARTS
 from headrace.server.plan.spec import RunSpec
 from headrace.server.plan.timeline import Span, Timeline, make_timeline
-
-Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -46,18 +45,6 @@ class Draw:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
-    """Steps [from_step, to_step) have `batch` rows of `seq_len` tokens."""
-
-    from_step: int
-    to_step: int
-    batch: int
-    seq_len: int
-    packing: str
-    phase: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class End:
     """The step after the last one, and why there is no other."""
 
@@ -65,9 +52,22 @@ class End:
     reason: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Past:
+    """What a branch begins with: its first step, the cursor there, the parent's domains, events and hash."""
+
+    at: int
+    cursor: Cursor
+    domains: tuple[str, ...]
+    events: tuple[Event, ...]
+    hash: bytes
+
+
 class Plan:
     """See the module. `anchors` are (step, text of `anchor`) of the store; each must be of a sealed step.
 
+    `domains` are those of the corpus in bytewise order, then those that join, as they do; `names` are all in bytewise
+    order, which is the order of the kernel; `holding` are the live events, those of ancestors first, later ones last.
     Raises UsageError when the spec does not fit the corpus.
     """
 
@@ -77,61 +77,79 @@ class Plan:
         facts: CorpusFacts,
         events: Sequence[Event] = (),
         anchors: Iterable[tuple[int, str]] = (),
+        past: Past | None = None,
     ) -> None:
         self.spec = spec
         self.facts = facts
-        self.domains: tuple[str, ...] = facts.domains
-        self.names: tuple[str, ...] = facts.domains  # bytewise
         self.events = tuple(events)
         self.live = live(self.events)
-        check_names(spec, facts)
-        self.timeline: Timeline = make_timeline(spec, self.live)
+        self.past = past
+        self.first = 0 if past is None else past.at
+        mine = sorted(self.live, key=lambda event: event.sequence)
+        self.holding: tuple[Event, ...] = (*(() if past is None else past.events), *mine)
+        self.timeline: Timeline = make_timeline(spec, self.holding)
+        self.domains = _domains(facts.domains if past is None else past.domains, self.timeline.grows)
+        self.names = tuple(sorted(self.domains, key=str.encode))
+        check_names(spec, self.names)
+        self._masks = tuple(event for event in self.holding if isinstance(event.body, MaskBody))
         self._pieces: dict[int, Piece] = {}  # by first step of the span
-        self._anchors = Anchors([cursors.empty(self.domains)])
+        self._anchors = Anchors([cursors.empty(self.names) if past is None else past.cursor.over(self.names)])
         for _, text in anchors:
-            self._anchors.keep(cursors.from_json(text, self.domains))
+            self._anchors.keep(cursors.from_json(text, self.names))
 
     def with_events(self, events: Sequence[Event]) -> Plan:
         """The plan of another log, cheap when it begins as this one does."""
-        plan = Plan(self.spec, self.facts, events)
-        plan._anchors = Anchors(self._anchors.below(_first_difference(self.live, plan.live)))
-        old = {span.first: span for span in self.timeline.spans}
-        kept = (span.first for span in plan.timeline.spans if old.get(span.first) == span)
-        plan._pieces = {first: self._pieces[first] for first in kept if first in self._pieces}
+        plan = self._with(events)
+        kept = self._anchors.below(_first_difference(self.live, plan.live))
+        plan._anchors = Anchors([cursor.over(plan.names) for cursor in kept])
+        old = {span.first: span for span in self.timeline.spans} if plan.names == self.names else {}
+        same = (span.first for span in plan.timeline.spans if old.get(span.first) == span)
+        plan._pieces = {first: self._pieces[first] for first in same if first in self._pieces}
         return plan
+
+    def _with(self, events: Sequence[Event]) -> Plan:
+        return Plan(self.spec, self.facts, events, past=self.past)
 
     # ---- what a step holds
 
     def draw(self, step: int) -> Draw:
         """The slots of a step. Raises OutOfRangeError at or beyond the end."""
-        span = self._span(step)
+        span = self.span(step)
         slots, ended = self.piece(span).deal(self.state(step), step)
         if slots is None:
             raise self._beyond(step, step, ended)
         domains, passes, indices, windows = slots
+        domains = self._places[domains]
         loss_weights = self._loss_weights(span)[domains]
         return Draw(domains=domains, passes=passes, indices=indices, windows=windows, loss_weights=loss_weights)
 
     def cursor(self, step: int) -> Cursor:
-        """Where every domain stands at the start of a step, at most the step after the last."""
-        if not 0 <= step <= self.timeline.steps:
+        """Where every domain stands at the start of a step, at most the step after the last; rows as `domains`."""
+        return self._cursor(step).over(self.domains)
+
+    def anchor(self, step: int) -> str:
+        """The cursor of a step as the store keeps it."""
+        return self.cursor(step).to_json()
+
+    def state(self, step: int) -> Words:
+        """The kernel's state at the start of a step; rows as `names`."""
+        return self._cursor(step).state
+
+    def _cursor(self, step: int) -> Cursor:
+        if not self.first <= step <= self.timeline.steps:
             raise self._beyond(step, self.timeline.steps, None)
         cursor, ended = self._walk(self._anchors.nearest(step), step)
         if ended is not None:
             raise self._beyond(step, cursor.step, ended)
         return cursor
 
-    def anchor(self, step: int) -> str:
-        """The cursor of a step as the store keeps it."""
-        return self.cursor(step).to_json()
-
     def _walk(self, cursor: Cursor, step: int) -> tuple[Cursor, int | None]:
         """From a cursor to a step, or to where the run ends before and by which domain."""
         while cursor.step < step:
-            span = self._span(cursor.step)
+            span = self.span(cursor.step)
             wanted = min(span.end, step) - cursor.step
             state, made, ended = self.piece(span).advance(cursor.state, cursor.step, wanted)
-            cursor = Cursor(step=cursor.step + made, domains=self.domains, state=state)
+            cursor = Cursor(step=cursor.step + made, domains=self.names, state=state)
             self._anchors.remember(cursor)
             if ended is not None:
                 return cursor, ended
@@ -140,31 +158,42 @@ class Plan:
     # ---- what is known of a step without its cursor
 
     def shape(self, step: int) -> Shape:
-        """Shape of a step."""
-        return self._shape(self._span(step).phase)
+        """Shape of a step, and the range of steps that have it."""
+        self.span(step)
+        return self.shapes(step)[0]
 
     def shapes(self, from_step: int = 0) -> list[Shape]:
-        """Ranges of one shape from a step on, up to the end."""
-        shapes = (self._shape(number) for number in range(len(self.spec.phases)))
-        return [shape for shape in shapes if shape.to_step > from_step]
+        """Ranges of one shape up to the last phase; the first is the one that holds `from_step`."""
+        return [shape for shape in shapes_of(self.spec, self.first, self.timeline.steps) if shape.to_step > from_step]
 
     def segment(self, step: int) -> int:
         """Number of the range of steps with one source of weights that holds a step, from 0."""
-        return self._span(min(step, self.timeline.steps - 1)).segment
+        return self._span_or_last(step).segment
 
     def weights(self, step: int) -> dict[str, float]:
         """Target weights of real tokens, before caps; they sum to 1."""
-        parts = self.piece(self._span(step)).parts(step)
-        return {name: int(part) / PARTS for name, part in zip(self.domains, parts, strict=True)}
+        parts = dict(zip(self.names, self.piece(self.span(step)).parts(step), strict=True))
+        return {name: int(parts[name]) / PARTS for name in self.domains}
 
     def shares(self, step: int) -> npt.NDArray[np.int64]:
-        """Target shares of the slots in units of 2^-32, before caps."""
-        return self.piece(self._span(step)).shares(step)
+        """Target shares of the slots in units of 2^-32, before caps; as `domains`."""
+        shares = dict(zip(self.names, self.piece(self.span(step)).shares(step), strict=True))
+        return np.array([shares[name] for name in self.domains], dtype=np.int64)
 
     def loss_weights(self, step: int) -> dict[str, float]:
         """Loss weight of each domain at a step."""
-        weights = self._loss_weights(self._span(step))
+        weights = self._loss_weights(self.span(step))
         return {name: float(weight) for name, weight in zip(self.domains, weights, strict=True)}
+
+    def size(self, name: str, step: int) -> int:
+        """Real tokens that a domain has at a step, with the generations that have joined it."""
+        span = self._span_or_last(step)
+        return grown(self.facts, name, self.spec.phases[span.phase], self.grows(span)).tokens
+
+    def masks(self, step: int) -> tuple[MaskBody, ...]:
+        """What is taken down at a step."""
+        held = (event.body for event in self._masks if event.from_step <= step)
+        return tuple(body for body in held if isinstance(body, MaskBody))
 
     def hash(self, step: int) -> bytes:
         """SHA-256, 32 bytes, over the spec digest and the events that hold from a step below, in plan order."""
@@ -185,70 +214,73 @@ class Plan:
         """Why the run ends there."""
         return self._end.reason
 
+    # ---- spans and pieces
+
+    def span(self, step: int) -> Span:
+        """The span that holds a step. Raises OutOfRangeError beyond the last phase."""
+        if not self.first <= step < self.timeline.steps:
+            raise self._beyond(step, self.timeline.steps, None)
+        return self.timeline.at(step)
+
+    def _span_or_last(self, step: int) -> Span:
+        return self.span(min(step, self.timeline.steps - 1))
+
+    def spans(self) -> Iterator[Span]:
+        """Spans from the first step of its own on."""
+        return (span for span in self.timeline.spans if span.end > self.first)
+
+    def grows(self, span: Span) -> tuple[Event, ...]:
+        """The `grow` events that hold in a span."""
+        return self.timeline.grows[: span.grown]
+
+    def piece(self, span: Span) -> Piece:
+        """The kernel's piece of a span, made once."""
+        piece = self._pieces.get(span.first)
+        if piece is None:
+            piece = make_piece(self.spec, self.facts, self.names, span, self.grows(span))
+            self._pieces[span.first] = piece
+        return piece
+
+    @cached_property
+    def known_until(self) -> int | None:
+        """The first step that needs a generation which was not opened here, if there is one."""
+        opened = self.facts.generations
+        for event in self.timeline.grows:
+            if isinstance(event.body, GrowBody) and (event.body.generation, event.body.domain) not in opened:
+                return max(event.from_step, self.first)
+        return None
+
     # ---- inside
 
     @cached_property
     def _end(self) -> End:
         """A walk to the last phase only if a cap could end the run before."""
         steps = self.timeline.steps
-        if any(self._may_end(span) for span in self.timeline.spans):
-            cursor, ended = self._walk(self._anchors.nearest(steps), steps)
+        reach = steps if self.known_until is None else min(self.known_until, steps)
+        if any(self._may_end(span) for span in self.spans() if span.end <= reach):
+            cursor, ended = self._walk(self._anchors.nearest(reach), reach)
             if ended is not None:
                 return End(step=cursor.step, reason=self._why(ended))
         return End(step=steps, reason="the last phase is over")
 
     def _may_end(self, span: Span) -> bool:
-        weighted = set(self._weighted(span))
+        ends = zip(self.piece(span).parts(span.first), self.piece(span).parts(span.end - 1), strict=True)
+        weighted = {name for name, (first, last) in zip(self.names, ends, strict=True) if first or last}
         capped = {name for name, policy in self.spec.domains.items() if policy.cap is not None}
         stops = {name for name in capped if self.spec.domains[name].at_cap == "stop"}
         return weighted <= capped or bool(weighted & stops)
 
-    def _weighted(self, span: Span) -> Iterator[str]:
-        """Domains with a weight somewhere in a span."""
-        ends = zip(self.piece(span).parts(span.first), self.piece(span).parts(span.end - 1), strict=True)
-        return (name for name, (first, last) in zip(self.domains, ends, strict=True) if first or last)
-
     def _why(self, domain: int) -> str:
-        name = self.domains[domain]
+        name = self.names[domain]
         policy = self.spec.domains[name]
         if policy.at_cap == "stop":
             return f"domain `{name}` has reached its cap of {policy.cap} epochs, where the run is to stop"
         return f"every domain with weight has reached its cap, `{name}` too"
 
-    def _span(self, step: int) -> Span:
-        if not 0 <= step < self.timeline.steps:
-            raise self._beyond(step, self.timeline.steps, None)
-        return self.timeline.spans[self.timeline.at(step)]
-
     def _beyond(self, step: int, end: int, ended: int | None) -> OutOfRangeError:
         why = "the last phase is over" if ended is None else self._why(ended)
-        return OutOfRangeError(f"run `{self.spec.name}` has steps 0 to {end - 1}, there is no step {step}: {why}")
-
-    def state(self, step: int) -> Words:
-        """The kernel's state at the start of a step: rows in bytewise order of the names."""
-        return self.cursor(step).state
-
-    def size(self, name: str, step: int) -> int:
-        """Real tokens that a domain has at a step."""
-        return self.facts.tokens[name]
-
-    def piece(self, span: Span) -> Piece:
-        """The kernel's piece of a span, made once."""
-        piece = self._pieces.get(span.first)
-        if piece is None:
-            piece = self._pieces[span.first] = make_piece(self.spec, self.facts, span)
-        return piece
-
-    def _shape(self, number: int) -> Shape:
-        phase = self.spec.phases[number]
-        start = sum(before.steps for before in self.spec.phases[:number])
-        return Shape(
-            from_step=start,
-            to_step=start + phase.steps,
-            batch=phase.batch,
-            seq_len=phase.seq_len,
-            packing=phase.packing,
-            phase=phase.name,
+        return OutOfRangeError(
+            f"run `{self.spec.name}` has steps {self.first} to {end - 1}, there is no step {step}: {why}"
         )
 
     def _loss_weights(self, span: Span) -> npt.NDArray[np.float32]:
@@ -257,16 +289,31 @@ class Plan:
         return np.array([named.get(name, 1.0) for name in self.domains], dtype=np.float32)
 
     @cached_property
+    def _places(self) -> npt.NDArray[np.uint32]:
+        """Place in `domains` of each of `names`."""
+        return np.array([self.domains.index(name) for name in self.names], dtype=np.uint32)
+
+    @cached_property
     def _from_steps(self) -> list[int]:
         return [event.from_step for event in self.live]
 
     @cached_property
     def _hashes(self) -> list[bytes]:
         """The hash before any event, and after each live one."""
-        hashes = [self.spec_digest]
+        start = self.spec_digest
+        hashes = [start if self.past is None else hashlib.sha256(self.past.hash + start).digest()]
         for event in self.live:
             hashes.append(hashlib.sha256(hashes[-1] + content(event)).digest())
         return hashes
+
+
+def _domains(first: Sequence[str], grows: Sequence[Event]) -> tuple[str, ...]:
+    """`first`, and behind them the domains that join, in the order in which they do."""
+    domains = list(first)
+    for event in grows:
+        if isinstance(event.body, GrowBody) and event.body.domain not in domains:
+            domains.append(event.body.domain)
+    return tuple(domains)
 
 
 def _first_difference(old: Sequence[Event], new: Sequence[Event]) -> int:
@@ -278,12 +325,12 @@ def _first_difference(old: Sequence[Event], new: Sequence[Event]) -> int:
     return rest[0].from_step if rest else 1 << 63
 
 
-def check_names(spec: RunSpec, facts: CorpusFacts) -> None:
-    """Refuses a spec that names a domain which the corpus has not."""
+def check_names(spec: RunSpec, names: Sequence[str]) -> None:
+    """Refuses a spec that names a domain which there is not."""
     named = {name for phase in spec.phases for point in phase.points for name in point.weights} | set(spec.domains)
     for name in sorted(named):
-        if name not in facts.tokens:
+        if name not in names:
             raise UsageError(
                 f"run `{spec.name}` names domain `{name}`, which corpus `{spec.corpus}` has not; "
-                f"it has {', '.join(facts.domains)}"
+                f"it has {', '.join(names)}"
             )

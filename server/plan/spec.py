@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
 from headrace.proto.errors import UsageError
-from headrace.server.plan.log import canonical
+from headrace.server.plan.log import DOMAIN_NAME, canonical
 
 PLAN_VERSION = 1
 """Rises whenever a spec and a log would give another stream than before; a server refuses versions it does not know."""
@@ -28,7 +27,7 @@ PACKINGS = ("concat", "best_fit")
 KINDS = ("train", "eval")
 CURVES = ("hold", "linear", "cosine")
 AT_CAP = ("redistribute", "stop")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+NAME = DOMAIN_NAME
 
 LARGEST_BATCH = 1 << 20
 LARGEST_SEQ_LEN = 1 << 30
@@ -102,8 +101,32 @@ class DomainPolicy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Branch:
+    """Where a run leaves its parent: it shares the parent's plan below `at`, and its cursor there is the parent's at
+    `at + skip`.
+
+    `parent_digest` is the parent's spec digest and `parent_hash` its plan hash at `at + skip`, in hex: so the child's
+    digest stands for all of its past. `keeps_weights`: weights events of the parent that hold at `at` go on.
+    """
+
+    run: str
+    parent_digest: str
+    parent_hash: str
+    at: int
+    skip: int = 0
+    keeps_weights: bool = True
+
+    def __post_init__(self) -> None:
+        if self.at < 0 or self.skip < 0:
+            raise UsageError(f"a branch cannot be at step {self.at} and skip {self.skip} steps")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunSpec:
-    """The spec of a run. `corpus` is the path of the manifest as written; `domains` holds policies, where given."""
+    """The spec of a run. `corpus` is the path of the manifest as written; `domains` holds policies, where given.
+
+    Phases count from step 0 even in a branch, whose steps below `branch.at` are its parent's.
+    """
 
     name: str
     corpus: str
@@ -114,6 +137,7 @@ class RunSpec:
     order: str = "full"
     phases: tuple[Phase, ...]
     domains: Mapping[str, DomainPolicy] = field(default_factory=dict)
+    branch: Branch | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -126,6 +150,8 @@ class RunSpec:
         names = [phase.name for phase in self.phases]
         if not names or len(set(names)) != len(names):
             raise UsageError("a run has one phase at least, and no two of one name")
+        if self.branch is not None and self.branch.at >= self.steps:
+            raise UsageError(f"a branch at step {self.branch.at} needs steps beyond it; its phases have {self.steps}")
         if sum(phase.steps * phase.batch * phase.seq_len for phase in self.phases) >= LARGEST_RUN:
             raise UsageError(f"a run has fewer than 2^62 tokens ({LARGEST_RUN}); make it shorter")
 
@@ -167,6 +193,8 @@ class RunSpec:
             del content[key]
         for phase in content["phases"]:
             del phase["name"]
+        if "branch" in content:
+            del content["branch"]["run"]
         document = {"plan_version": PLAN_VERSION, "corpus_digest": corpus_digest.hex(), **content}
         return hashlib.sha256(canonical(document).encode()).digest()
 
@@ -179,7 +207,8 @@ def _plain(spec: RunSpec) -> dict[str, Any]:
     }
     fields = ("name", "corpus", "seed", "kind", "lead", "draw", "order")
     phases = [_plain_phase(phase) for phase in spec.phases]
-    return {**{key: getattr(spec, key) for key in fields}, "phases": phases, "domains": policies}
+    branch = {} if spec.branch is None else {"branch": asdict(spec.branch)}
+    return {**{key: getattr(spec, key) for key in fields}, "phases": phases, "domains": policies, **branch}
 
 
 def _plain_phase(phase: Phase) -> dict[str, Any]:
@@ -199,4 +228,5 @@ def _from_plain(values: dict[str, Any]) -> RunSpec:
         name: DomainPolicy(cap=None if policy["cap"] is None else Decimal(policy["cap"]), at_cap=policy["at_cap"])
         for name, policy in values["domains"].items()
     }
-    return RunSpec(**{**values, "phases": phases, "domains": domains})
+    branch = Branch(**values["branch"]) if "branch" in values else None
+    return RunSpec(**{**values, "phases": phases, "domains": domains, "branch": branch})

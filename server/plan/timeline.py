@@ -1,4 +1,4 @@
-"""Cuts a run into spans: ranges of steps with one phase and one source of weights.
+"""Cuts a run into spans: ranges of steps with one phase, one source of weights, and one set of generations.
 
 The weights of a step come from the latest weights event, by sequence, whose range holds it, else from the phase's
 schedule. A range ends at its own `until`, which may lie beyond the phase, else at the next phase. The number of spans
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from headrace.server.plan.log import Event, WeightsBody
-from headrace.server.plan.spec import Phase, Point, RunSpec
+from headrace.server.plan.log import Event, GrowBody, WeightsBody
+from headrace.server.plan.spec import Point, RunSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,21 +39,25 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """Steps [first, end) of one phase with one source of weights; `segment` counts the sources up to here."""
+    """Steps [first, end) of one phase with one source of weights.
+
+    `segment` counts the sources up to here, `grown` how many of the plan's `grow` events hold.
+    """
 
     first: int
     end: int
     phase: int
     segment: int
+    grown: int
     source: Source
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The spans of a run, in order and without gaps from step 0 to `steps`."""
+    """The spans of a run, in order and without gaps from step 0 to `steps`. `grows` are by (from step, sequence)."""
 
-    spec: RunSpec
     spans: tuple[Span, ...]
+    grows: tuple[Event, ...]
 
     @cached_property
     def firsts(self) -> list[int]:
@@ -63,80 +67,90 @@ class Timeline:
     def steps(self) -> int:
         return self.spans[-1].end
 
-    def at(self, step: int) -> int:
-        """Place of the span that holds a step below `steps`."""
-        return bisect_right(self.firsts, step) - 1
+    def at(self, step: int) -> Span:
+        """The span that holds a step below `steps`."""
+        return self.spans[bisect_right(self.firsts, step) - 1]
 
-    def phase(self, span: Span) -> Phase:
-        return self.spec.phases[span.phase]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """Steps [first, end) for which a weights event holds; of two ranges, that of higher `rank` counts."""
+
+    first: int
+    end: int
+    rank: int
+    event: Event
 
 
 def phase_starts(spec: RunSpec) -> list[int]:
     """First step of each phase, and the step after the last one."""
-    starts = [0]
-    for phase in spec.phases:
-        starts.append(starts[-1] + phase.steps)
-    return starts
+    return list(itertools.accumulate((phase.steps for phase in spec.phases), initial=0))
 
 
 def make_timeline(spec: RunSpec, events: Sequence[Event]) -> Timeline:
-    """The timeline of a spec under live events, which are ordered by (from step, sequence)."""
+    """The timeline of a spec under live events; of two events the later in `events` is the later one."""
     starts = phase_starts(spec)
-    ranges = [weight_range(event, starts) for event in events if isinstance(event.body, WeightsBody)]
-    cuts = set(starts)
-    for number, phase in enumerate(spec.phases):
-        cuts.update(starts[number] + point.at for point in phase.points)
-    for first, end, _ in ranges:
-        cuts.update((first, end))
+    ranges = [weight_range(event, starts, rank) for rank, event in enumerate(events) if event.kind == "weights"]
+    grows = sorted((event for event in events if isinstance(event.body, GrowBody)), key=lambda event: event.from_step)
+    cuts = {*starts, *(event.from_step for event in grows)}
+    for start, phase in zip(starts, spec.phases, strict=False):
+        cuts.update(start + point.at for point in phase.points)
+    for held in ranges:
+        cuts.update((held.first, held.end))
     edges = sorted(cut for cut in cuts if cut <= starts[-1])
-    return Timeline(spec=spec, spans=tuple(_spans(spec, starts, edges, ranges)))
+    sources = _sources(spec, starts, edges, ranges)
+    return Timeline(spans=tuple(_spans(starts, edges, sources, grows)), grows=tuple(grows))
 
 
-Range = tuple[int, int, Event]
+def weight_range(event: Event, starts: Sequence[int], rank: int = 0) -> Range:
+    """The range of a weights event."""
+    end = event.until_step
+    if end is None:
+        following = bisect_right(starts, event.from_step)
+        end = starts[following] if following < len(starts) else event.from_step + 1
+    return Range(first=event.from_step, end=end, rank=rank, event=event)
 
 
-def weight_range(event: Event, starts: Sequence[int]) -> Range:
-    """Steps [first, end) for which a weights event holds."""
-    if event.until_step is not None:
-        return event.from_step, event.until_step, event
-    following = bisect_right(starts, event.from_step)
-    end = starts[following] if following < len(starts) else event.from_step + 1
-    return event.from_step, end, event
-
-
-def _spans(spec: RunSpec, starts: Sequence[int], edges: Sequence[int], ranges: Sequence[Range]) -> Iterator[Span]:
-    """Spans between edges; neighbours of one source and phase become one."""
-    waiting = sorted(ranges, key=lambda item: item[0], reverse=True)
-    holding: list[tuple[int, int, Event]] = []  # (-sequence, end, event): the latest is on top
-    open_span: Span | None = None
-    for first, end in itertools.pairwise(edges):
-        while waiting and waiting[-1][0] <= first:
-            _, until, event = waiting.pop()
-            heapq.heappush(holding, (-event.sequence, until, event))
-        while holding and holding[0][1] <= first:
+def _sources(spec: RunSpec, starts: Sequence[int], edges: Sequence[int], ranges: Sequence[Range]) -> Iterator[Source]:
+    """The source of weights from each edge on."""
+    waiting = sorted(ranges, key=lambda held: held.first, reverse=True)
+    holding: list[tuple[int, Range]] = []  # by -rank, so that the latest is on top
+    for first in edges[:-1]:
+        while waiting and waiting[-1].first <= first:
+            held = waiting.pop()
+            heapq.heappush(holding, (-held.rank, held))
+        while holding and holding[0][1].end <= first:
             heapq.heappop(holding)
-        phase = bisect_right(starts, first) - 1
-        source = Source(event=holding[0][2]) if holding else _scheduled(spec, starts[phase], phase, first)
-        if open_span is not None and (open_span.phase, open_span.source) == (phase, source):
-            open_span = _span(open_span.first, end, phase, open_span.segment, source)
-            continue
-        segment = 0
-        if open_span is not None:
-            segment = open_span.segment + (open_span.source != source)
-            yield open_span
-        open_span = _span(first, end, phase, segment, source)
-    if open_span is not None:
-        yield open_span
+        yield Source(event=holding[0][1].event) if holding else _scheduled(spec, starts, first)
 
 
-def _span(first: int, end: int, phase: int, segment: int, source: Source) -> Span:
-    return Span(first=first, end=end, phase=phase, segment=segment, source=source)
-
-
-def _scheduled(spec: RunSpec, start: int, phase: int, step: int) -> Source:
-    """The point of the phase's schedule that holds a step."""
+def _scheduled(spec: RunSpec, starts: Sequence[int], step: int) -> Source:
+    """The point of a phase's schedule that holds a step."""
+    phase = bisect_right(starts, step) - 1
     points = spec.phases[phase].points
-    place = bisect_right([point.at for point in points], step - start) - 1
+    place = bisect_right([point.at for point in points], step - starts[phase]) - 1
     point = points[place]
     following = points[place + 1] if point.curve != "hold" else None
-    return Source(phase=phase, start=start + point.at, point=point, following=following)
+    return Source(phase=phase, start=starts[phase] + point.at, point=point, following=following)
+
+
+def _spans(
+    starts: Sequence[int], edges: Sequence[int], sources: Iterator[Source], grows: Sequence[Event]
+) -> Iterator[Span]:
+    """Spans between edges; neighbours that differ in nothing become one."""
+    joins = [event.from_step for event in grows]
+    segment = 0
+    waiting: Span | None = None
+    for (first, end), source in zip(itertools.pairwise(edges), sources, strict=True):
+        phase, grown = bisect_right(starts, first) - 1, bisect_right(joins, first)
+        begin = first
+        if waiting is not None and waiting.source == source:
+            if (waiting.phase, waiting.grown) == (phase, grown):
+                begin = waiting.first
+        elif waiting is not None:
+            segment += 1
+        if waiting is not None and begin == first:
+            yield waiting
+        waiting = Span(first=begin, end=end, phase=phase, segment=segment, grown=grown, source=source)
+    if waiting is not None:
+        yield waiting

@@ -1,16 +1,16 @@
 """The one validator of events, for every entrance: RPC, command line, mixer, import.
 
 Returns notes for the caller; raises UsageError for what is wrong in itself, ConflictError for what the state of the run
-forbids. Nothing is repaired: weights that do not sum to 1 are refused, not scaled.
+forbids, UnavailableError for a generation that is not open here. Nothing is repaired: weights that do not sum to 1 are
+refused, not scaled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headrace.proto.errors import ConflictError, UsageError
-from headrace.server.plan.log import CancelBody, Event, WeightsBody
-from headrace.server.plan.pieces import make_piece
+from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.timeline import phase_starts, weight_range
 
@@ -23,32 +23,38 @@ def check_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
     match event.body:
         case WeightsBody():
             return check_weights_event(plan, seal, event)
+        case GrowBody():
+            return check_grow_event(plan, seal, event)
+        case MaskBody():
+            return check_mask_event(plan, seal, event)
         case CancelBody():
             return check_cancel_event(plan, seal, event)
 
 
+# ---- weights
+
+
 def check_weights_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
-    """Judges new weights; the notes say which scheduled events they hide and where they end."""
+    """Judges new weights; the notes say how long they hold and which scheduled events they hide."""
     assert isinstance(event.body, WeightsBody)
     _check_free(plan, seal, event.from_step)
-    check_weights(event.body.weights, plan.domains)
-    _check_loss_weights(event.body.loss_weights, plan.domains)
+    check_weights(event.body.weights, plan.domains, _there(plan, event.from_step))
+    _check_known("loss weight", event.body.loss_weights, plan.domains)
+    for name, weight in event.body.loss_weights.items():
+        if weight > 3.4e38:
+            raise UsageError(f"loss weight of `{name}` is {weight:g}, which no float32 holds")
     changed = plan.with_events((*plan.events, event))
-    first, end, _ = weight_range(event, phase_starts(plan.spec))
-    for span in changed.timeline.spans:
-        if span.source.event is not None and span.source.event.sequence == event.sequence:
-            make_piece(plan.spec, plan.facts, span)
-    notes = [f"holds for steps {first} to {end - 1}"]
-    notes += [
-        _hidden(other) for other in plan.live if isinstance(other.body, WeightsBody) and first <= other.from_step < end
-    ]
-    return tuple(notes)
+    for span in changed.spans():
+        if span.source.event == event:
+            changed.piece(span)
+    held = weight_range(event, phase_starts(plan.spec))
+    return (f"holds for steps {held.first} to {held.end - 1}", *_hidden(plan, held.first, held.end))
 
 
-def check_weights(weights: Mapping[str, float], domains: tuple[str, ...]) -> None:
-    """Refuses weights that miss or do not know a domain, or do not sum to 1."""
+def check_weights(weights: Mapping[str, float], domains: Sequence[str], needed: Iterable[str] | None = None) -> None:
+    """Refuses weights that do not know a domain, miss one that is `needed` (all by default), or do not sum to 1."""
     _check_known("weight", weights, domains)
-    missing = [name for name in domains if name not in weights]
+    missing = [name for name in (domains if needed is None else needed) if name not in weights]
     if missing:
         raise UsageError(f"no weight for {_names(missing)}; name every domain of the run, 0 is allowed")
     total = sum(weights.values())
@@ -56,21 +62,68 @@ def check_weights(weights: Mapping[str, float], domains: tuple[str, ...]) -> Non
         raise UsageError(f"weights sum to {total:.9g}, not to 1 within {TOLERANCE:g}; divide them by their sum")
 
 
-def _check_loss_weights(weights: Mapping[str, float], domains: tuple[str, ...]) -> None:
-    _check_known("loss weight", weights, domains)
-    for name, weight in weights.items():
-        if weight > 3.4e38:
-            raise UsageError(f"loss weight of `{name}` is {weight:g}, which no float32 holds")
+def _there(plan: Plan, step: int) -> list[str]:
+    """The domains that have joined by a step."""
+    later = {grow.domain for grow in grow_bodies(plan, step + 1)}
+    there = {*plan.facts.tokens, *(grow.domain for grow in grow_bodies(plan, 0, step + 1))}
+    return [name for name in plan.domains if name in there or name not in later]
 
 
-def _check_known(what: str, weights: Mapping[str, float], domains: tuple[str, ...]) -> None:
+def grow_bodies(plan: Plan, first: int, end: int = 1 << 63) -> Iterator[GrowBody]:
+    """The generations that join at steps [first, end)."""
+    for event in plan.timeline.grows:
+        if isinstance(event.body, GrowBody) and first <= event.from_step < end:
+            yield event.body
+
+
+def _check_known(what: str, weights: Mapping[str, float], domains: Sequence[str]) -> None:
     for name in weights:
         if name not in domains:
             raise UsageError(f"{what} for `{name}`, which the run has not; it has {_names(domains)}")
 
 
+def _hidden(plan: Plan, first: int, end: int) -> Iterator[str]:
+    for other in plan.live:
+        if isinstance(other.body, WeightsBody) and first <= other.from_step < end:
+            yield f"hides event {other.sequence}, which is scheduled for step {other.from_step}"
+
+
+# ---- generations and masks
+
+
+def check_grow_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
+    """Judges a generation that joins; the notes name what of the run a new domain has no weight in."""
+    assert isinstance(event.body, GrowBody)
+    _check_free(plan, seal, event.from_step)
+    body = event.body
+    if any((other.domain, other.generation) == (body.domain, body.generation) for other in grow_bodies(plan, 0)):
+        raise ConflictError(
+            f"generation {body.generation[:16]} is in domain `{body.domain}` already, or joins it later"
+        )
+    changed = plan.with_events((*plan.events, event))
+    for span in changed.spans():
+        if span.end > event.from_step:
+            changed.piece(span)
+    if body.domain in plan.domains:
+        return (f"domain `{body.domain}` has {changed.size(body.domain, event.from_step)} tokens from there on",)
+    phases = [shape.phase for shape in plan.shapes(event.from_step)]
+    return (f"domain `{body.domain}` is new: it has no weight in {_names(phases)} until new weights name it",)
+
+
+def check_mask_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
+    """Judges documents that are taken down."""
+    assert isinstance(event.body, MaskBody)
+    _check_free(plan, seal, event.from_step)
+    if event.body.domain and event.body.domain not in plan.domains:
+        raise UsageError(f"no domain `{event.body.domain}` in the run; it has {_names(plan.domains)}")
+    return (f"what it names is served as padding from step {event.from_step} on",)
+
+
+# ---- cancel
+
+
 def check_cancel_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
-    """Judges a cancel: its event must be live and hold from the seal on or later."""
+    """Judges a cancel: its event must be live and hold from the seal on or later, and nothing may lean on it."""
     assert isinstance(event.body, CancelBody)
     number = event.body.sequence
     target = next((other for other in plan.live if other.sequence == number), None)
@@ -79,9 +132,27 @@ def check_cancel_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
     if target.from_step < seal:
         raise ConflictError(
             f"event {number} holds from step {target.from_step}, which is sealed; the first free step is {seal}: "
-            f"set new weights from there instead"
+            f"make a new event from there instead"
         )
+    gone = set(plan.domains) - set(plan.with_events([*(e for e in plan.events if e.sequence != number)]).domains)
+    for other in plan.live:
+        if other.sequence != number and gone & named_by(other):
+            raise ConflictError(
+                f"event {number} brings domain {_names(sorted(gone))}, which event {other.sequence} names; "
+                f"cancel that one first"
+            )
     return (f"event {number} will not take hold at step {target.from_step}",)
+
+
+def named_by(event: Event) -> set[str]:
+    """The domains that an event names."""
+    match event.body:
+        case WeightsBody(weights=weights, loss_weights=loss_weights):
+            return {*weights, *loss_weights}
+        case GrowBody(domain=domain) | MaskBody(domain=domain):
+            return {domain}
+        case CancelBody():
+            return set()
 
 
 def _check_free(plan: Plan, seal: int, step: int) -> None:
@@ -91,9 +162,5 @@ def _check_free(plan: Plan, seal: int, step: int) -> None:
         raise ConflictError(f"the run ends at step {plan.timeline.steps}, so nothing can hold from step {step} on")
 
 
-def _hidden(event: Event) -> str:
-    return f"hides event {event.sequence}, which is scheduled for step {event.from_step}"
-
-
-def _names(names: tuple[str, ...] | list[str]) -> str:
+def _names(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
