@@ -12,7 +12,7 @@ from typing import Any
 import blake3
 import xxhash
 from headrace.server.plan import log
-from headrace.server.plan.facts import CorpusFacts, ViewFacts
+from headrace.server.plan.facts import CorpusFacts, GenerationFacts, ViewFacts
 from headrace.server.plan.spec import RunSpec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -69,13 +69,26 @@ def _run(seed: int) -> dict[str, Any]:
     whole = hashlib.sha256(json.dumps([step.slots for step in steps]).encode()).hexdigest()
     document = {"spec": run.spec.to_json(), "tokens": dict(run.facts.tokens), "events": run.plain_events()}
     views = [[*key, view.windows, view.real_tokens] for key, view in run.facts.views.items()]
-    return {**document, "views": views, "steps": len(steps), "first": [s.slots for s in steps[:2]], "sha256": whole}
+    generations = [
+        [*key, one.tokens, [[*shape, view.windows, view.real_tokens] for shape, view in one.views.items()]]
+        for key, one in run.facts.generations.items()
+    ]
+    document |= {"views": views, "generations": generations}
+    return {**document, "steps": len(steps), "first": [s.slots for s in steps[:2]], "sha256": whole}
 
 
 def run_of(golden: dict[str, Any]) -> RandomRun:
     """The run that a golden entry describes."""
     views = {(name, s, p): ViewFacts(windows=n, real_tokens=r) for name, s, p, n, r in golden["views"]}
-    facts = CorpusFacts(digest=bytes(32), tokens=golden["tokens"], vocab_size=100, pad_id=1, views=views)
+    generations = {
+        (digest, name): GenerationFacts(
+            tokens=tokens, views={(s, p): ViewFacts(windows=n, real_tokens=r) for s, p, n, r in shapes}
+        )
+        for digest, name, tokens, shapes in golden["generations"]
+    }
+    facts = CorpusFacts(
+        digest=bytes(32), tokens=golden["tokens"], vocab_size=100, pad_id=1, views=views, generations=generations
+    )
     events: list[log.Event] = []
     for plain in golden["events"]:
         body = log.body_from_json(plain["kind"], json.dumps(plain["body"]))

@@ -6,8 +6,9 @@ packing): (windows, real tokens)}}, events as dicts (sequence, kind, from_step, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,26 +20,48 @@ WINDOW = 2**32
 
 @dataclass
 class Domain:
-    """Where a domain stands. `served` is the number of plan tokens dealt."""
+    """Where a domain stands. A pass is a list of (window, plan tokens); `served` is the number of plan tokens dealt."""
 
     name: str
     credit: int = 0
     pass_number: int = -1
     index: int = 0
     view: tuple[int, str] | None = None
-    windows: int = 0
-    real: int = 0
+    generations: int = 0
+    joined: bool = False
+    windows: list[tuple[int, int]] = field(default_factory=list)
     served: int = 0
 
-    def window_ahead(self, view: tuple[int, str], windows: int, real: int) -> Domain:
-        """The domain with its next pass open, if its pass is over."""
-        if self.view == view and self.index < self.windows:
-            return self
-        number = self.pass_number + 1
-        return Domain(self.name, self.credit, number, 0, view, windows, real, self.served)
-
     def tokens_of_next(self) -> int:
-        return (self.index + 1) * self.real // self.windows - self.index * self.real // self.windows
+        return self.windows[self.index][1]
+
+
+@dataclass
+class Generations:
+    """The views of the generations that a domain has at a step, and which of them asked to join at once."""
+
+    view: tuple[int, str]
+    sizes: list[tuple[int, int]]  # windows, real tokens
+    now: list[bool]
+
+    @property
+    def total(self) -> tuple[int, int]:
+        return sum(windows for windows, _ in self.sizes), sum(real for _, real in self.sizes)
+
+
+def spread(real: int, windows: int) -> list[int]:
+    """Plan tokens of each of some windows: floor((i + 1) R / n) - floor(i R / n)."""
+    return [(i + 1) * real // windows - i * real // windows for i in range(windows)]
+
+
+@functools.lru_cache(maxsize=64)
+def fresh_pass(seed: int, order: str, number: int, name: str, windows: int, real: int) -> list[tuple[int, int]]:
+    """All windows of a pass in order, with their plan tokens."""
+    places = range(windows)
+    if order == "full":
+        a_key = key(seed, "pass", number, name)
+        places = [permute(a_key, windows, i) for i in range(windows)]
+    return list(zip(places, spread(real, windows), strict=True))
 
 
 @dataclass
@@ -60,11 +83,16 @@ class Oracle:
     tokens: dict[str, int]
     views: dict[tuple[str, int, str], tuple[int, int]]
     events: list[dict[str, Any]] = field(default_factory=list)
+    generations: dict[tuple[str, str], Any] = field(default_factory=dict)  # (tokens, {(seq_len, packing): (n, R)})
+    first: int = 0
+    domains: dict[str, Domain] = field(default_factory=dict)
     ended: str | None = None
 
     def __post_init__(self) -> None:
-        self.names = sorted(self.tokens, key=str.encode)
-        self.domains = {name: Domain(name) for name in self.names}
+        grows = sorted((e for e in self.events if e["kind"] == "grow"), key=lambda e: (e["from_step"], e["sequence"]))
+        self.grows = grows
+        self.names = sorted({*self.tokens, *(event["body"]["domain"] for event in grows)}, key=str.encode)
+        self.domains = {name: self.domains.get(name, Domain(name)) for name in self.names}
 
     # ---- what holds at a step
 
@@ -78,7 +106,8 @@ class Oracle:
 
     def event(self, step: int) -> dict[str, Any] | None:
         """The latest event by sequence whose range holds the step."""
-        holding = [event for event in self.events if event["from_step"] <= step < self.range_end(event)]
+        weights = [event for event in self.events if event["kind"] == "weights"]
+        holding = [event for event in weights if event["from_step"] <= step < self.range_end(event)]
         return max(holding, key=lambda event: event["sequence"], default=None)
 
     def range_end(self, event: dict[str, Any]) -> int:
@@ -103,22 +132,59 @@ class Oracle:
         way = gone(points[here]["curve"], offset, points[here + 1]["at"] - points[here]["at"])
         return [between(a, b, way) for a, b in zip(now, goal, strict=True)]
 
-    def view(self, name: str, phase: dict[str, Any]) -> tuple[int, int]:
-        return self.views.get((name, phase["seq_len"], phase["packing"]), (0, 0))
+    def grown(self, name: str, phase: dict[str, Any], step: int) -> Generations:
+        view = (phase["seq_len"], phase["packing"])
+        base = [self.views.get((name, *view), (0, 0))] if name in self.tokens else []
+        joined = [event["body"] for event in self.joined(name, step)]
+        sizes = [self.generations[body["generation"], name][1].get(view, (0, 0)) for body in joined]
+        return Generations(view, base + sizes, [False] * len(base) + [body["join"] == "now" for body in joined])
 
-    def at_cap(self, name: str, phase: dict[str, Any]) -> bool:
+    def joined(self, name: str, step: int) -> list[dict[str, Any]]:
+        return [e for e in self.grows if e["from_step"] <= step and e["body"]["domain"] == name]
+
+    def size(self, name: str, step: int) -> int:
+        """Real tokens of a domain at a step."""
+        grown = (self.generations[event["body"]["generation"], name][0] for event in self.joined(name, step))
+        return self.tokens.get(name, 0) + sum(grown)
+
+    def ahead(self, name: str, now: Generations) -> Domain:
+        """The domain with its next pass open, if its pass is over, or with generations that join it."""
+        domain = self.domains[name]
+        windows, real = now.total
+        if domain.view != now.view or domain.index == len(domain.windows):
+            number = domain.pass_number + 1
+            one = fresh_pass(self.spec["seed"], self.spec["order"], number, name, windows, real)
+            return Domain(name, domain.credit, number, 0, now.view, len(now.sizes), False, one, domain.served)
+        if not domain.joined and any(now.now[domain.generations :]):
+            return self.mixed(domain, now)
+        return domain
+
+    def mixed(self, domain: Domain, now: Generations) -> Domain:
+        """What the pass has left and the windows of the new generations, permuted together."""
+        left = [window for window, _ in domain.windows[domain.index :]]
+        before = sum(windows for windows, _ in now.sizes[: domain.generations])
+        left += range(before, now.total[0])
+        real = sum(tokens for _, tokens in domain.windows[domain.index :])
+        real += sum(real for _, real in now.sizes[domain.generations :])
+        if self.spec["order"] == "full":
+            a_key = key(self.spec["seed"], "join", domain.pass_number, domain.name)
+            left = [left[permute(a_key, len(left), i)] for i in range(len(left))]
+        windows = domain.windows[: domain.index] + list(zip(left, spread(real, len(left)), strict=True))
+        return replace(domain, windows=windows, joined=True, generations=len(now.sizes))
+
+    def at_cap(self, name: str, phase: dict[str, Any], step: int) -> bool:
         """Would one more window take the domain beyond its cap?"""
         policy = self.spec["domains"].get(name)
-        windows, real = self.view(name, phase)
-        if policy is None or policy["cap"] is None or not windows:
+        now = self.grown(name, phase, step)
+        if policy is None or policy["cap"] is None or not now.total[0]:
             return False
-        ahead = self.domains[name].window_ahead((phase["seq_len"], phase["packing"]), windows, real)
-        return ahead.served + ahead.tokens_of_next() > Fraction(policy["cap"]) * self.tokens[name]
+        ahead = self.ahead(name, now)
+        return ahead.served + ahead.tokens_of_next() > Fraction(policy["cap"]) * self.size(name, step)
 
     # ---- the run
 
     def __iter__(self) -> Iterator[Step]:
-        for step in range(sum(phase["steps"] for phase in self.spec["phases"])):
+        for step in range(self.first, sum(phase["steps"] for phase in self.spec["phases"])):
             made = self.step(step)
             if made is None:
                 return
@@ -129,7 +195,7 @@ class Oracle:
         _, phase = self.phase(step)
         before = {name: self.stand(domain) for name, domain in self.domains.items()}
         open_parts = self.parts(step)
-        target = self.shares(open_parts, phase)
+        target = self.shares(open_parts, phase, step)
         dealt = self.deal(step, phase, open_parts)
         if dealt is None:
             return None
@@ -146,13 +212,13 @@ class Oracle:
     def stand(self, domain: Domain) -> tuple[int, int, int, int]:
         return domain.credit, max(domain.pass_number, 0), domain.index, domain.served
 
-    def shares(self, weight_parts: list[int], phase: dict[str, Any]) -> list[int]:
-        return shares(weight_parts, [(*self.view(name, phase), phase["seq_len"]) for name in self.names])
+    def shares(self, weight_parts: list[int], phase: dict[str, Any], step: int) -> list[int]:
+        return shares(weight_parts, [(*self.grown(name, phase, step).total, phase["seq_len"]) for name in self.names])
 
     def deal(self, step: int, phase: dict[str, Any], weight_parts: list[int]) -> list[tuple[str, int, int, int]] | None:
         """The windows of the step in the order in which they are given."""
         for i, name in enumerate(self.names):
-            if weight_parts[i] and self.redistributes(name) and self.at_cap(name, phase):
+            if weight_parts[i] and self.redistributes(name) and self.at_cap(name, phase, step):
                 self.ended = name if self.ended is None else self.ended
                 weight_parts[i] = -1
         closed = [name for name, part in zip(self.names, weight_parts, strict=True) if part < 0]
@@ -160,7 +226,7 @@ class Oracle:
         if not any(weight_parts):
             return None
         self.ended = None
-        share = self.shares(weight_parts, phase)
+        share = self.shares(weight_parts, phase, step)
         for name in closed:
             self.give_away(name, share)
         balanced = self.spec["draw"] == "balanced"
@@ -173,15 +239,15 @@ class Oracle:
                 self.ended = dealt[-1][0]
                 return None
             name = self.most_credit(share) if balanced else self.drawn(step, slot, share)
-            if self.at_cap(name, phase):
+            if self.at_cap(name, phase, step):
                 self.ended = name
                 return None
             if balanced:
                 self.domains[name].credit -= WINDOW
-            dealt.append(self.serve(name, phase))
-            if self.redistributes(name) and self.at_cap(name, phase):
+            dealt.append(self.serve(name, phase, step))
+            if self.redistributes(name) and self.at_cap(name, phase, step):
                 weight_parts[self.names.index(name)] = 0
-                share = self.shares(weight_parts, phase)
+                share = self.shares(weight_parts, phase, step)
                 self.give_away(name, share)
         return dealt
 
@@ -212,15 +278,11 @@ class Oracle:
                 return name
         raise AssertionError("shares sum to 2^32")
 
-    def serve(self, name: str, phase: dict[str, Any]) -> tuple[str, int, int, int]:
+    def serve(self, name: str, phase: dict[str, Any], step: int) -> tuple[str, int, int, int]:
         """Deals the domain's next window."""
-        windows, real = self.view(name, phase)
-        domain = self.domains[name].window_ahead((phase["seq_len"], phase["packing"]), windows, real)
-        self.domains[name] = domain
+        domain = self.domains[name] = self.ahead(name, self.grown(name, phase, step))
         index = domain.index
-        window = index
-        if self.spec["order"] == "full":
-            window = permute(key(self.spec["seed"], "pass", domain.pass_number, name), domain.windows, index)
-        domain.served += domain.tokens_of_next()
+        window, tokens = domain.windows[index]
+        domain.served += tokens
         domain.index += 1
         return name, domain.pass_number, index, window

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import blake3
 
 MASK = (1 << 64) - 1
@@ -43,12 +45,17 @@ def _mix(z: int) -> int:
     return z ^ z >> 31
 
 
+@functools.cache
+def round_keys(a_key: tuple[int, int]) -> list[int]:
+    return [random_u64(a_key, number) for number in range(8)]
+
+
 def permute(a_key: tuple[int, int], n: int, index: int) -> int:
     """Feistel with eight rounds on the smallest power of two that holds n (64 at least), walked until below n."""
     bits = max((n - 1).bit_length(), 6)
     low_bits = bits // 2
     low_mask, high_mask = (1 << low_bits) - 1, (1 << (bits - low_bits)) - 1
-    keys = [random_u64(a_key, number) for number in range(8)]
+    keys = round_keys(a_key)
     value = index
     while True:
         low, high = value & low_mask, value >> low_bits
