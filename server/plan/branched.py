@@ -126,8 +126,9 @@ class BranchedPlan(Plan):
         return self.parent.shape(step).clipped(0, self.first) if step < self.first else super().shape(step)
 
     def shapes(self, from_step: int = 0) -> list[Shape]:
-        past = (shape for shape in self.parent.shapes(from_step) if shape.from_step < self.first)
-        return [*(shape.clipped(0, self.first) for shape in past), *super().shapes(max(from_step, self.first))]
+        past = self.parent.shapes(from_step) if from_step < self.first else []
+        shared = (shape.clipped(0, self.first) for shape in past if shape.from_step < self.first)
+        return [*shared, *super().shapes(max(from_step, self.first))]
 
     def segment(self, step: int) -> int:
         if step < self.first:

@@ -160,7 +160,7 @@ class Plan:
     def shape(self, step: int) -> Shape:
         """Shape of a step, and the range of steps that have it."""
         self.span(step)
-        return self.shapes(step)[0]
+        return next(shape for shape in self.shapes(step) if shape.from_step <= step < shape.to_step)
 
     def shapes(self, from_step: int = 0) -> list[Shape]:
         """Ranges of one shape up to the last phase; the first is the one that holds `from_step`."""
