@@ -13,7 +13,7 @@ from headrace.proto.errors import OutOfRangeError
 from headrace.server.plan.plan import Plan
 from random_runs import RandomRun, make_run
 
-RUNS = 3000 if os.environ.get("HEADRACE_SLOW") else 120
+RUNS = 3000 if os.environ.get("HEADRACE_SLOW") else 80
 
 
 def slots_of(plan: Plan, step: int) -> list[tuple[str, int, int, int]]:
