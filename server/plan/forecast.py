@@ -96,7 +96,7 @@ def make_forecast(plan: Plan, progress: Callable[[int], None] = lambda step: Non
         _walk(plan, span, first, last, seen)
         progress(last)
     phases = tuple(_phases(plan, end))
-    domains = tuple(_domain(plan, i, end, seen) for i in range(len(plan.names)))
+    domains = tuple(_domain(plan, name, end, seen) for name in plan.domains)
     return Forecast(
         run=plan.spec.name,
         end=end,
@@ -204,19 +204,24 @@ def _phases(plan: Plan, end: int) -> Iterator[PhaseForecast]:
             return
         served = plan.cursor(last).tokens - plan.cursor(shape.from_step).tokens
         tokens = {name: int(count) for name, count in zip(plan.domains, served, strict=True)}
-        epochs = {name: count / plan.size(name, last) for name, count in tokens.items()}
+        epochs = {name: _epochs(count, plan.size(name, end)) for name, count in tokens.items()}
         yield PhaseForecast(name=shape.phase, first=shape.from_step, end=last, tokens=tokens, epochs=epochs)
 
 
-def _domain(plan: Plan, place: int, end: int, seen: _Seen) -> DomainForecast:
-    name = plan.names[place]
+def _epochs(tokens: int, size: int) -> float:
+    """A domain that never joins has size 0 and no epochs."""
+    return tokens / size if size else 0.0
+
+
+def _domain(plan: Plan, name: str, end: int, seen: _Seen) -> DomainForecast:
+    place = plan.names.index(name)
     served = int(plan.cursor(end).tokens[plan.domains.index(name)])
     size = plan.size(name, end)
     return DomainForecast(
         name=name,
         size=size,
         tokens=served,
-        epochs=served / size,
+        epochs=_epochs(served, size),
         worth=effective_tokens(served, size),
         wraps_at=seen.wraps.get(place),
         capped_at=seen.caps.get(place),
