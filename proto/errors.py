@@ -11,7 +11,8 @@
     +-- ExistsError                the name is taken; ALREADY_EXISTS
     +-- OutOfRangeError            a step beyond what may be asked for; OUT_OF_RANGE
     +-- DataLossError              bytes that fail their checksum; DATA_LOSS
-    +-- AuthError                  no token, a wrong one, or too small a scope; UNAUTHENTICATED, PERMISSION_DENIED
+    +-- AuthError                  a scope that is too small; PERMISSION_DENIED
+    |   +-- UnauthenticatedError   no token, or a wrong one; UNAUTHENTICATED
     +-- LimitError                 a limit of size or rate; RESOURCE_EXHAUSTED
     +-- UnavailableError           try again: a server or store is away; exit code 75, UNAVAILABLE
         +-- DeadlineError          it did not answer in time; DEADLINE_EXCEEDED
@@ -91,9 +92,15 @@ class DataLossError(HeadraceError):
 
 
 class AuthError(HeadraceError):
-    """No token, a wrong one, or one whose scope is too small."""
+    """The caller's scope is too small for the call."""
 
     status = grpc.StatusCode.PERMISSION_DENIED
+
+
+class UnauthenticatedError(AuthError):
+    """No token, or a wrong one."""
+
+    status = grpc.StatusCode.UNAUTHENTICATED
 
 
 class LimitError(HeadraceError):
@@ -125,8 +132,6 @@ def _tree(root: type[HeadraceError]) -> dict[str, type[HeadraceError]]:
 _BY_NAME = _tree(HeadraceError)
 _BY_STATUS = {
     **{kind.status: kind for kind in reversed(list(_BY_NAME.values()))},
-    grpc.StatusCode.UNAUTHENTICATED: AuthError,
-    grpc.StatusCode.PERMISSION_DENIED: AuthError,
     grpc.StatusCode.UNKNOWN: HeadraceError,
 }
 

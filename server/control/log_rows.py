@@ -1,0 +1,47 @@
+"""Events as rows: the one place that knows both."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from headrace.server.control.schema import events
+from headrace.server.plan.log import Event, body_from_json, body_to_json
+
+
+def events_after(connection: sa.Connection, run_id: str, sequence: int) -> tuple[Event, ...]:
+    """Events of a run with a number above `sequence`, in order."""
+    query = sa.select(events).where(events.c.run_id == run_id, events.c.sequence > sequence)
+    return tuple(_event(row) for row in connection.execute(query.order_by(events.c.sequence)).mappings())
+
+
+def insert_event(connection: sa.Connection, run_id: str, event: Event) -> None:
+    """Adds the event; its number is the primary key, so two can never share one."""
+    connection.execute(
+        events.insert().values(
+            run_id=run_id,
+            sequence=event.sequence,
+            kind=event.kind,
+            from_step=event.from_step,
+            until_step=event.until_step,
+            body=body_to_json(event.body),
+            author=event.author,
+            reason=event.reason,
+            time_us=event.time_us,
+            previous_hash=event.previous_hash,
+            hash=event.hash,
+        )
+    )
+
+
+def _event(row: sa.RowMapping) -> Event:
+    return Event(
+        sequence=row["sequence"],
+        kind=row["kind"],
+        from_step=row["from_step"],
+        until_step=row["until_step"],
+        body=body_from_json(row["kind"], row["body"]),
+        author=row["author"],
+        reason=row["reason"],
+        time_us=row["time_us"],
+        previous_hash=row["previous_hash"],
+        hash=row["hash"],
+    )

@@ -1,0 +1,84 @@
+"""The rows of runs: made once, listed, and locked by whoever is about to change anything of a run."""
+
+from __future__ import annotations
+
+import secrets
+
+import sqlalchemy as sa
+from headrace.proto.errors import ExistsError, NotFoundError
+from headrace.server.control.records import NewRun, RunRecord
+from headrace.server.control.schema import anchors, runs
+
+
+def create_run(connection: sa.Connection, new: NewRun, now_us: int) -> tuple[RunRecord, bool]:
+    """The run's row and whether it was made now. A run of this name and digest is answered as it stands."""
+    known = connection.execute(sa.select(runs).where(runs.c.name == new.name)).mappings().one_or_none()
+    if known is not None:
+        run = _record(known)
+        if run.spec_digest != new.spec_digest:
+            raise ExistsError(
+                f"run `{new.name}` exists with spec digest {run.spec_digest.hex()[:16]}, this spec has "
+                f"{new.spec_digest.hex()[:16]}; a run's past and shape never change: give the new spec another name"
+            )
+        return run, False
+    run_id = secrets.token_hex(8)
+    connection.execute(
+        runs.insert().values(
+            id=run_id,
+            name=new.name,
+            kind=new.kind,
+            plan_version=new.plan_version,
+            spec_json=new.spec_json,
+            spec_digest=new.spec_digest,
+            base_dir=new.base_dir,
+            lead=new.lead,
+            seal=new.seal,
+            confirmed=0,
+            head=new.head,
+            sequence=0,
+            author=new.author,
+            created_us=now_us,
+        )
+    )
+    return read_run(connection, run_id), True
+
+
+def read_run(connection: sa.Connection, run_id: str, *, lock: bool = False) -> RunRecord:
+    """The run's row; `lock` holds it against every other writer until the transaction ends."""
+    query = sa.select(runs).where(runs.c.id == run_id)
+    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+    if row is None:
+        raise NotFoundError(f"the store holds no run with id `{run_id}`; was it made in another store?")
+    return _record(row)
+
+
+def find_run(connection: sa.Connection, name: str) -> RunRecord:
+    """The run of this name."""
+    row = connection.execute(sa.select(runs).where(runs.c.name == name)).mappings().one_or_none()
+    if row is None:
+        names = [f"`{known}`" for known in connection.execute(sa.select(runs.c.name).order_by(runs.c.name)).scalars()]
+        raise NotFoundError(f"there is no run `{name}`; the store holds {', '.join(names[:20]) or 'none yet'}")
+    return _record(row)
+
+
+def list_runs(connection: sa.Connection) -> tuple[RunRecord, ...]:
+    """All runs, by name."""
+    return tuple(_record(row) for row in connection.execute(sa.select(runs).order_by(runs.c.name)).mappings())
+
+
+def store_anchors(connection: sa.Connection, run_id: str, made: tuple[tuple[int, str], ...]) -> None:
+    """Keeps cursors of steps that are sealed now; one that is there already stays."""
+    for step, cursor in made:
+        there = sa.select(anchors.c.step).where(anchors.c.run_id == run_id, anchors.c.step == step)
+        if connection.execute(there).scalar_one_or_none() is None:
+            connection.execute(anchors.insert().values(run_id=run_id, step=step, cursor=cursor))
+
+
+def read_anchors(connection: sa.Connection, run_id: str) -> tuple[tuple[int, str], ...]:
+    """Every stored anchor of a run, by step."""
+    query = sa.select(anchors.c.step, anchors.c.cursor).where(anchors.c.run_id == run_id).order_by(anchors.c.step)
+    return tuple((row.step, row.cursor) for row in connection.execute(query))
+
+
+def _record(row: sa.RowMapping) -> RunRecord:
+    return RunRecord(**{name: row[name] for name in RunRecord.__dataclass_fields__})

@@ -1,0 +1,112 @@
+"""The control store: every operation is one transaction, and nothing outside it decides.
+
+Synchronous and safe for several threads; `headrace.server.control.aio` runs it off the event loop. What is decided in a
+transaction (first unsealed step, expected head, idempotency key, lease) is decided after the run's row is locked, so
+that of two writers one wins and the other is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.server.control import events, leases, losses, runs, seal
+from headrace.server.control.database import Database
+from headrace.server.control.events import Check, Wish
+from headrace.server.control.leases import Granted, OpenLease
+from headrace.server.control.lock import StoreLock
+from headrace.server.control.log_rows import events_after
+from headrace.server.control.losses import DomainLoss
+from headrace.server.control.records import Appended, Heard, LossReport, NewRun, RunRecord, Snapshot
+from headrace.server.control.seal import Advanced, Raise
+
+
+class Store:
+    """One control store, open for reading (`writable=False`) or for writing."""
+
+    def __init__(self, url: str, *, writable: bool) -> None:
+        """Opens the store; a writer of an SQLite file takes its lock (ConflictError when a server holds it)."""
+        self._database = Database(url, create=writable)
+        self.name = self._database.name
+        self._lock = StoreLock(self._database.path) if writable and self._database.is_sqlite else None
+        try:
+            if writable:
+                self._database.prepare()
+            else:
+                self._database.check_version()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes the connections and gives the lock back."""
+        self._database.dispose()
+        if self._lock is not None:
+            self._lock.release()
+
+    def create_run(self, new: NewRun) -> tuple[RunRecord, bool]:
+        """Makes a run, or answers an equal one of the same name; the flag says which."""
+        with self._database.write() as connection:
+            return runs.create_run(connection, new, self._database.now_us(connection))
+
+    def runs(self) -> tuple[RunRecord, ...]:
+        """All runs, by name."""
+        with self._database.read() as connection:
+            return runs.list_runs(connection)
+
+    def snapshot(self, name: str) -> Snapshot:
+        """Row, log and lease of the run of this name, at one moment."""
+        with self._database.read() as connection:
+            run = runs.find_run(connection, name)
+            return Snapshot(
+                run=run,
+                events=events_after(connection, run.id, 0),
+                lease=leases.read_lease(connection, run.id),
+                now_us=self._database.now_us(connection),
+            )
+
+    def anchors(self, run_id: str) -> tuple[tuple[int, str], ...]:
+        """Stored cursors of a run as (step, JSON), by step."""
+        with self._database.read() as connection:
+            return runs.read_anchors(connection, run_id)
+
+    def append(self, run_id: str, wish: Wish, check: Check) -> Appended:
+        """Appends an event; see `headrace.server.control.events`."""
+        with self._database.write() as connection:
+            return events.append(connection, run_id, wish, check, self._database.now_us(connection))
+
+    def advance(
+        self, run_id: str, *, heard: Sequence[Heard] = (), wish: Raise | None = None, known_sequence: int = 0
+    ) -> Advanced:
+        """Writes what ranks said and raises the seal; see `headrace.server.control.seal`."""
+        with self._database.write() as connection:
+            return seal.advance(
+                connection,
+                run_id,
+                heard=heard,
+                wish=wish,
+                known_sequence=known_sequence,
+                now_us=self._database.now_us(connection),
+            )
+
+    def open_lease(self, run_id: str, wish: OpenLease) -> Granted:
+        """Takes or joins the lease of a run; see `headrace.server.control.leases`."""
+        with self._database.write() as connection:
+            runs.read_run(connection, run_id, lock=True)
+            return leases.grant(connection, run_id, wish, self._database.now_us(connection))
+
+    def close_rank(self, run_id: str, token: bytes) -> None:
+        """This rank is done."""
+        with self._database.write() as connection:
+            runs.read_run(connection, run_id, lock=True)
+            leases.close_rank(connection, run_id, token)
+
+    def store_losses(self, run_id: str, reports: Sequence[LossReport]) -> None:
+        """Keeps what trainers measured."""
+        with self._database.write() as connection:
+            runs.read_run(connection, run_id, lock=True)
+            losses.store_losses(connection, run_id, reports)
+
+    def losses(self, run_id: str, from_step: int, to_step: int, *, most_steps: int = 200) -> tuple[DomainLoss, ...]:
+        """Losses of the first reported steps of [from_step, to_step), summed over reporters."""
+        with self._database.read() as connection:
+            return losses.read_losses(connection, run_id, from_step, to_step, most_steps=most_steps)

@@ -1,0 +1,19 @@
+"""What tests of several areas share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from postgres import PostgresServer, find_binaries
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL of this session; skips where the machine has none."""
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL's initdb is not on this machine (apt-get install postgresql)")
+    server = PostgresServer(binaries)
+    yield server
+    server.remove()
