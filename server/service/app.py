@@ -1,0 +1,189 @@
+"""The server: one process, one event loop, one gRPC port, one store.
+
+Starts in this order: store (and its lock), runs of the configuration, services, port, health SERVING. Stops in the
+reverse: health NOT_SERVING first, so that clients and balancers go elsewhere, then calls under way end, then what ranks
+have said is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+from collections.abc import AsyncIterator
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from headrace.native import __version__
+from headrace.proto.errors import ConfigError
+from headrace.proto.v1 import control_pb2, data_pb2, feedback_pb2
+from headrace.server.control.aio import AsyncStore
+from headrace.server.control.store import Store
+from headrace.server.service.config import ServerConfig
+from headrace.server.service.control import ControlService
+from headrace.server.service.data import DataService
+from headrace.server.service.feedback import FeedbackService
+from headrace.server.service.figures import run_figures
+from headrace.server.service.interceptors import Errors, Measured
+from headrace.server.service.malloc import keep_freed_memory
+from headrace.server.service.metrics import Metrics
+from headrace.server.service.registry import Registry
+from headrace.server.service.wire import handlers, service_of
+from prometheus_client import start_http_server
+
+logger = logging.getLogger("headrace.server")
+
+DATA = service_of(data_pb2.DESCRIPTOR, "DataService")
+CONTROL = service_of(control_pb2.DESCRIPTOR, "ControlService")
+FEEDBACK = service_of(feedback_pb2.DESCRIPTOR, "FeedbackService")
+
+REQUEST_BYTES = 256 << 10
+_FILES_WANTED = 20_000
+OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.max_receive_message_length", REQUEST_BYTES),
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_connection_age_ms", 30 * 60_000),
+    ("grpc.max_connection_age_grace_ms", 60_000),
+)
+
+
+class Server:
+    """A running server; `port` and `metrics_port` are the real ones (a configuration may say 0)."""
+
+    def __init__(self, config: ServerConfig, registry: Registry, metrics: Metrics) -> None:
+        self.config = config
+        self.registry = registry
+        self.metrics = metrics
+        self.port = 0
+        self.metrics_port = 0
+        self._health = health.aio.HealthServicer()
+        self._grpc = grpc.aio.server(
+            interceptors=(Errors(), Measured(metrics)),
+            options=OPTIONS,
+            maximum_concurrent_rpcs=config.concurrent_calls,
+        )
+
+    async def start(self) -> None:
+        """Adds the services, binds the ports and reports SERVING."""
+        data = DataService(self.registry, self.metrics, message_bytes=self.config.message_bytes)
+        control = ControlService(self.registry, self.metrics)
+        feedback = FeedbackService(self.registry, self.metrics)
+        self._grpc.add_generic_rpc_handlers(
+            (handlers(DATA, data, raw={"GetBatch"}), handlers(CONTROL, control), handlers(FEEDBACK, feedback))
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        if self.config.reflection:
+            reflection.enable_server_reflection((*service_names(), reflection.SERVICE_NAME), self._grpc)
+        self.port = _bind(self._grpc, self.config.listen)
+        self._start_metrics()
+        await self._grpc.start()
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    def _start_metrics(self) -> None:
+        self.metrics.watch(lambda: [run_figures(handle) for handle in self.registry.handles])
+        if self.config.metrics is None:
+            return
+        host, _, port = self.config.metrics.rpartition(":")
+        try:
+            http, _ = start_http_server(int(port), addr=host.strip("[]"), registry=self.metrics.registry)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.config.place}: cannot serve metrics on {self.config.metrics}: {error.strerror}; is another "
+                f"server running there?"
+            ) from None
+        self._http = http
+        self.metrics_port = http.server_port
+
+    async def stop(self) -> None:
+        """Refuses new calls, lets those under way end within the grace, and writes what is unwritten."""
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._grpc.stop(self.config.grace_seconds)
+        await self.registry.close()
+        if self.config.metrics is not None:
+            await asyncio.to_thread(self._http.shutdown)
+            self._http.server_close()
+
+    async def _set_health(self, status: int) -> None:
+        for name in ("", *service_names()):
+            await self._health.set(name, status)
+
+
+def service_names() -> tuple[str, ...]:
+    """Full names of our services and of the health service."""
+    return (DATA.full_name, CONTROL.full_name, FEEDBACK.full_name, str(health.SERVICE_NAME))
+
+
+def _bind(server: grpc.aio.Server, address: str) -> int:
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ConfigError(
+            f"cannot listen on {address}: the address is in use, or is not this machine's; choose another"
+        )
+    return port
+
+
+@contextlib.asynccontextmanager
+async def running(config: ServerConfig) -> AsyncIterator[Server]:
+    """A server from start to graceful stop."""
+    keep_freed_memory()
+    _raise_file_limit()
+    store = AsyncStore(await asyncio.to_thread(Store, config.store, writable=True))
+    server = Server(config, Registry(store), Metrics(__version__))
+    try:
+        for path in config.runs:
+            run, created = await server.registry.create_from_file(path)
+            await server.registry.by_name(run.name)
+            logger.info(
+                "run %s: %s, digest %s", run.name, "created" if created else "opened", run.spec_digest.hex()[:16]
+            )
+        await server.start()
+        try:
+            yield server
+        finally:
+            await server.stop()
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+def _raise_file_limit() -> None:
+    """Each connection is a file: takes what the system allows and says so when it is little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(_FILES_WANTED, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < _FILES_WANTED:
+        logger.warning("this process may open %d files, about as many clients; raise `ulimit -n` for more", wanted)
+
+
+async def serve(config: ServerConfig) -> None:
+    """Runs a server until SIGTERM or SIGINT; raises HeadraceError when it cannot start."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running(config) as server:
+        for line in _greeting(server):
+            print(line, flush=True)
+        await stop.wait()
+        logger.info("stopping: no new calls, those under way have %d s", config.grace_seconds)
+
+
+def _greeting(server: Server) -> list[str]:
+    config = server.config
+    host = config.listen.rpartition(":")[0]
+    lines = [f"headrace {__version__} serves on {host}:{server.port}, store {server.registry.store.store.name}"]
+    if config.metrics is not None:
+        lines.append(f"metrics on http://{config.metrics.rpartition(':')[0]}:{server.metrics_port}/metrics")
+    runs = [handle.view.run for handle in server.registry.handles]
+    return lines + [f"run {run.name}: confirmed {run.confirmed}, seal {run.seal}" for run in runs]

@@ -1,0 +1,175 @@
+"""SERVER.toml, checked strictly: an unknown key or a wrong value is an error that names the file and the line.
+
+Relative paths (the store's file, runs, certificates, tokens) start from the folder of the file. Loopback is open by
+default; listening elsewhere without TLS needs `allow_insecure = true`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.proto.errors import ConfigError
+
+_TABLES: dict[str, dict[str, type]] = {
+    "server": {
+        "listen": str,
+        "metrics": str,
+        "store": str,
+        "runs": list,
+        "message_bytes": int,
+        "grace_seconds": int,
+        "concurrent_calls": int,
+        "allow_insecure": bool,
+        "reflection": bool,
+    },
+    "tls": {"certificate": str, "key": str, "client_ca": str},
+    "auth": {"tokens": str, "identities": dict},
+}
+_LARGEST_MESSAGE = 32 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TlsConfig:
+    """PEM files of the server; with `client_ca` every client must show a certificate of that authority."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """A server as its file describes it; every path is absolute."""
+
+    place: str
+    listen: str
+    store: str
+    metrics: str | None = None
+    runs: tuple[Path, ...] = ()
+    message_bytes: int = 4 << 20
+    grace_seconds: int = 20
+    concurrent_calls: int = 4096
+    allow_insecure: bool = False
+    reflection: bool = True
+    tls: TlsConfig | None = None
+    tokens: Path | None = None
+    identities: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, address in (("listen", self.listen), ("metrics", self.metrics)):
+            if address is not None and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}", address):
+                raise ConfigError(f"{self.place}: {name} = `{address}` is no HOST:PORT, such as 127.0.0.1:7750")
+        if not 1 << 16 <= self.message_bytes <= _LARGEST_MESSAGE:
+            raise ConfigError(
+                f"{self.place}: message_bytes = {self.message_bytes} is not between {1 << 16} and {_LARGEST_MESSAGE}"
+            )
+        if self.grace_seconds < 0 or self.concurrent_calls < 1:
+            raise ConfigError(f"{self.place}: grace_seconds must be at least 0 and concurrent_calls at least 1")
+        if self.tls is None and not self.allow_insecure and not is_loopback(self.listen):
+            raise ConfigError(
+                f"{self.place}: listen = `{self.listen}` is reachable from other machines and there is no [tls]; give "
+                f"a certificate, listen on 127.0.0.1, or write allow_insecure = true if the network is trusted"
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> ServerConfig:
+        """Reads a file; raises ConfigError naming it and the line."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}; check the path") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path} is not UTF-8 text") from None
+        return cls.from_toml(text, place=str(path), folder=path.resolve().parent)
+
+    @classmethod
+    def from_toml(cls, text: str, *, place: str, folder: Path) -> ServerConfig:
+        """Parses the text of a file; `place` names it in messages, `folder` is where relative paths start."""
+        tables = _parse(text, place)
+        server = tables["server"]
+        for name in ("listen", "store"):
+            if name not in server:
+                raise ConfigError(f"{place}: [server] needs {name}, such as {_EXAMPLES[name]}")
+        auth = tables.get("auth", {})
+        fields = {name: value for name, value in server.items() if name not in ("store", "runs", "metrics")}
+        return cls(
+            place=place,
+            store=_store(server["store"], folder),
+            metrics=server.get("metrics") or None,
+            runs=tuple(folder / run for run in server.get("runs", ())),
+            tls=_tls(tables.get("tls"), place, folder),
+            tokens=folder / auth["tokens"] if "tokens" in auth else None,
+            identities=auth.get("identities"),
+            **fields,
+        )
+
+
+_EXAMPLES = {"listen": 'listen = "127.0.0.1:7750"', "store": 'store = "sqlite:///headrace.db"'}
+
+
+def is_loopback(address: str) -> bool:
+    """Whether HOST:PORT can be reached from this machine only."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _store(url: str, folder: Path) -> str:
+    match = re.fullmatch(r"sqlite:///([^/].*)", url)
+    return f"sqlite:///{folder / match[1]}" if match else url
+
+
+def _tls(table: dict[str, Any] | None, place: str, folder: Path) -> TlsConfig | None:
+    if table is None:
+        return None
+    for name in ("certificate", "key"):
+        if name not in table:
+            raise ConfigError(f"{place}: [tls] needs {name}, a PEM file")
+    client_ca = folder / table["client_ca"] if "client_ca" in table else None
+    return TlsConfig(certificate=folder / table["certificate"], key=folder / table["key"], client_ca=client_ca)
+
+
+def _parse(text: str, place: str) -> dict[str, dict[str, Any]]:
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{place}: this is no TOML: {error}") from None
+    if "server" not in tables:
+        raise ConfigError(
+            f"{place}: there is no [server] table; the smallest file is:\n[server]\n" + "\n".join(_EXAMPLES.values())
+        )
+    for table, values in tables.items():
+        if table not in _TABLES or not isinstance(values, dict):
+            raise ConfigError(f"{place}{_line(text, table)}: unknown key `{table}`; known are {', '.join(_TABLES)}")
+        for key, value in values.items():
+            _check_key(text, place, table, key, value)
+    return tables
+
+
+def _check_key(text: str, place: str, table: str, key: str, value: object) -> None:
+    kinds = _TABLES[table]
+    where = f"{place}{_line(text, key)}"
+    if key not in kinds:
+        raise ConfigError(f"{where}: unknown key `{key}` in [{table}]; known are {', '.join(kinds)}")
+    if type(value) is not kinds[key]:
+        raise ConfigError(f"{where}: {key} must be a {kinds[key].__name__}, not {value!r}")
+    parts = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+    if not all(isinstance(part, str) for part in parts):
+        raise ConfigError(f"{where}: {key} must hold strings only")
+
+
+def _line(text: str, key: str) -> str:
+    """`:N` of the first line that names the key, or nothing."""
+    pattern = re.compile(rf"""^\s*\[*\s*["']?{re.escape(key)}["']?\s*[=\].]""")
+    numbers = [number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)]
+    return f":{numbers[0]}" if numbers else ""

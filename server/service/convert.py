@@ -1,0 +1,101 @@
+"""Between the project's values and the messages of `headrace.v1`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.proto.v1 import control_pb2 as pb
+from headrace.server.control.events import Wish
+from headrace.server.control.records import Appended
+from headrace.server.plan.log import CancelBody, Event, WeightsBody
+from headrace.server.service.view import View
+
+
+def run_info(view: View) -> pb.RunInfo:
+    """The run as the view shows it, with the weights of the next unsealed step (of the last step when it is over)."""
+    end = view.plan.end
+    step = view.run.seal if end is None or view.run.seal < end else max(0, end - 1)
+    weights = view.plan.weights(step)
+    info = pb.RunInfo(
+        run_id=view.run.id,
+        name=view.run.name,
+        spec_digest=view.run.spec_digest,
+        spec_json=view.run.spec_json,
+        seal=view.run.seal,
+        confirmed=view.run.confirmed,
+        lead=view.run.lead,
+        end_step=end,
+        domains=view.plan.domains,
+        weights=[weights.get(name, 0.0) for name in view.plan.domains],
+        segment=view.plan.segment(step),
+        log_head=view.run.head,
+    )
+    if view.lease is not None and view.lease.open_ranks:
+        info.lease_job = view.lease.job
+        info.lease_attempt = view.lease.attempt
+        info.lease_holder = view.lease.holder
+    return info
+
+
+def event_message(event: Event, cancelled: bool) -> pb.Event:
+    """An event of the log; `cancelled` says whether a later event took it back."""
+    message = pb.Event(
+        sequence=event.sequence,
+        from_step=event.from_step,
+        until_step=event.until_step,
+        author=event.author,
+        reason=event.reason,
+        time_us=event.time_us,
+        previous_hash=event.previous_hash,
+        hash=event.hash,
+        cancelled=cancelled,
+    )
+    if isinstance(event.body, WeightsBody):
+        message.weights.weights.update(event.body.weights)
+        message.weights.loss_weights.update(event.body.loss_weights)
+    elif isinstance(event.body, CancelBody):
+        message.cancel.sequence = event.body.sequence
+    return message
+
+
+def event_messages(events: Iterable[Event]) -> list[pb.Event]:
+    """A log in order, each event with whether it was cancelled."""
+    log = list(events)
+    gone = {event.body.sequence for event in log if isinstance(event.body, CancelBody)}
+    return [event_message(event, event.sequence in gone) for event in log]
+
+
+def weights_wish(request: pb.SetWeightsRequest) -> Wish:
+    """The event that a SetWeights asks for."""
+    return Wish(
+        body=WeightsBody(weights=dict(request.weights), loss_weights=dict(request.loss_weights)),
+        from_step=request.from_step if request.HasField("from_step") else None,
+        until_step=request.until_step if request.HasField("until_step") else None,
+        author=request.author,
+        reason=request.reason,
+        expected_head=request.expected_head,
+        key=request.idempotency_key,
+        dry_run=request.dry_run,
+    )
+
+
+def cancel_wish(request: pb.CancelEventRequest) -> Wish:
+    """The event that a CancelEvent asks for."""
+    return Wish(
+        body=CancelBody(sequence=request.sequence),
+        author=request.author,
+        reason=request.reason,
+        expected_head=request.expected_head,
+        key=request.idempotency_key,
+        dry_run=request.dry_run,
+    )
+
+
+def event_response(appended: Appended) -> pb.EventResponse:
+    """The answer to a change."""
+    return pb.EventResponse(
+        event=event_message(appended.event, False),
+        seal=appended.seal,
+        confirmed=appended.confirmed,
+        notes=appended.notes,
+    )

@@ -1,0 +1,216 @@
+"""DataService: opens runs, serves rows, takes confirmations.
+
+`GetBatch` never raises the seal and never depends on who asks. A request's own confirmation counts before the request
+is judged. A step below the seal of the view at hand is served at once; anything else (above the seal, beyond the lead,
+the end) is decided only after the store was asked, and a step that the seal is about to reach is waited for, a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from typing import Any
+
+import grpc
+from headrace.native import __version__
+from headrace.proto.errors import ConflictError, LimitError, OutOfRangeError, UnavailableError, UsageError
+from headrace.proto.v1 import data_pb2 as pb
+from headrace.server.control.leases import OpenLease, token_of
+from headrace.server.service.handle import RunHandle
+from headrace.server.service.metrics import Metrics
+from headrace.server.service.opening import check_state, check_world, open_answer
+from headrace.server.service.received import Received
+from headrace.server.service.registry import Registry
+from headrace.server.service.rows import StepRows, build_rows, encode_answer
+from headrace.server.service.view import View
+
+logger = logging.getLogger("headrace.server")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_WAIT_SECONDS = 2.0
+_INLINE_BYTES = 256 << 10
+LARGEST_STEP = 1 << 53
+
+
+class DataService:
+    """The servicer; see `proto/v1/data.proto` for what each call promises."""
+
+    def __init__(self, registry: Registry, metrics: Metrics, *, message_bytes: int) -> None:
+        self._registry = registry
+        self._metrics = metrics
+        self._message_bytes = message_bytes
+        self._received = Received(metrics)
+
+    async def OpenRun(self, request: pb.OpenRunRequest, context: Context) -> pb.OpenRunResponse:  # noqa: N802
+        handle = await self._registry.by_name(request.run)
+        next_step = request.state.next_step if request.HasField("state") else 0
+        if request.HasField("state"):
+            if next_step > handle.view.run.seal:
+                await handle.refresh()
+            check_state(handle.view, request.state)
+        check_world(handle.view, max(1, request.job.world), next_step)
+        secret = ""
+        if request.mode == pb.OPEN_MODE_TRAIN:
+            secret = await _take_lease(handle, request, next_step)
+            await handle.wait(lambda view: view.run.seal > next_step or view.run.seal == view.plan.end, 0.5)
+        elif request.mode != pb.OPEN_MODE_OBSERVE:
+            raise UsageError("mode is not set; open a run to train (OPEN_MODE_TRAIN) or to observe (OPEN_MODE_OBSERVE)")
+        _log_open(handle, request, next_step)
+        return open_answer(
+            handle.view,
+            handle.corpus,
+            lease=secret,
+            next_step=next_step,
+            message_bytes=self._message_bytes,
+            server_version=__version__,
+        )
+
+    async def GetBatch(self, request: pb.GetBatchRequest, context: Context) -> bytes:  # noqa: N802
+        started = time.perf_counter()
+        handle = await self._registry.by_id(request.run_id)
+        await self._hear(handle, request.lease, request.confirmation if request.HasField("confirmation") else None)
+        view = handle.view
+        if request.step >= view.run.seal:
+            view = await _sealed(handle, request.step, context)
+            if request.step >= view.run.seal:
+                return _end(view)
+        self._check_size(view, handle, request)
+        built = await self._build(view, handle, request)
+        self._received.sent(view.run.id, built)
+        answer = encode_answer(view.plan, built, seal=view.run.seal, confirmed=handle.confirmed)
+        self._metrics.served(view.run.name, len(answer), time.perf_counter() - started)
+        return answer
+
+    async def Confirm(self, request: pb.ConfirmRequest, context: Context) -> pb.ConfirmResponse:  # noqa: N802
+        handle = await self._registry.by_id(request.run_id)
+        if not request.lease:
+            raise ConflictError(_OBSERVERS)
+        await self._hear(handle, request.lease, request.confirmation)
+        return pb.ConfirmResponse(seal=handle.view.run.seal, confirmed=handle.confirmed)
+
+    async def CloseRun(self, request: pb.CloseRunRequest, context: Context) -> pb.CloseRunResponse:  # noqa: N802
+        handle = await self._registry.by_id(request.run_id)
+        if request.lease:
+            await self._hear(handle, request.lease, request.confirmation if request.HasField("confirmation") else None)
+            await handle.close_rank(token_of(request.lease))
+        return pb.CloseRunResponse()
+
+    async def _hear(self, handle: RunHandle, lease: str, said: pb.Confirmation | None) -> None:
+        if not lease:
+            if said is not None:
+                raise ConflictError(_OBSERVERS)
+            return
+        token = token_of(lease)
+        label = await handle.judge(token)
+        if said is None:
+            handle.touch(token)
+            return
+        await handle.hear(token, said.next_step)
+        if said.received:
+            await self._received.compare(handle, label, said.received)
+
+    def _check_size(self, view: View, handle: RunHandle, request: pb.GetBatchRequest) -> None:
+        row_bytes = (view.plan.shape(request.step).seq_len + 1) * handle.corpus.id_bytes
+        most = max(1, self._message_bytes // row_bytes)
+        if request.rows > most:
+            raise LimitError(
+                f"{request.rows} rows of {row_bytes} bytes do not fit one message of {self._message_bytes} bytes; ask "
+                f"for at most {most} rows a request (`max_rows` of OpenRun), or raise message_bytes in SERVER.toml"
+            )
+
+    async def _build(self, view: View, handle: RunHandle, request: pb.GetBatchRequest) -> StepRows:
+        """Small reads of blocks that the seal task has touched run at once; a thread costs more than they do."""
+        started = time.perf_counter()
+        row_bytes = (view.plan.shape(request.step).seq_len + 1) * handle.corpus.id_bytes
+        asked = (view.plan, handle.corpus, request.step, request.first_slot, request.rows)
+        if request.rows * row_bytes <= _INLINE_BYTES:
+            built = build_rows(*asked)
+        else:
+            built = await asyncio.to_thread(build_rows, *asked)
+        self._metrics.built(time.perf_counter() - started)
+        return built
+
+
+_OBSERVERS = "an observer never confirms a step; open the run with OPEN_MODE_TRAIN to train on it"
+
+
+async def _take_lease(handle: RunHandle, request: pb.OpenRunRequest, next_step: int) -> str:
+    job = request.job
+    world = max(1, job.world)
+    if not job.id and world > 1:
+        raise UsageError(
+            f"world is {world} and the job has no id; all ranks must name one job (launchers set it, "
+            f"else pass job= and attempt=)"
+        )
+    if handle.view.run.kind == "eval":
+        raise ConflictError(f"run `{handle.view.run.name}` is of kind eval and is never confirmed; open it to observe")
+    wish = OpenLease(
+        job=job.id or f"single-{secrets.token_hex(4)}",
+        attempt=job.attempt,
+        label=job.rank or "0",
+        world=world,
+        holder=job.holder or "unnamed process",
+        next_step=next_step,
+        takeover=request.takeover,
+    )
+    return (await handle.open_lease(wish)).secret
+
+
+async def _sealed(handle: RunHandle, step: int, context: Context) -> View:
+    """A view that has sealed the step, or whose end lies at or before it; raises for anything else."""
+    if step > LARGEST_STEP:
+        raise OutOfRangeError(f"step {step} is beyond 2^53, the largest step of any run")
+    await handle.refresh()
+    remaining = context.time_remaining()
+    patience = min(_WAIT_SECONDS, _WAIT_SECONDS if remaining is None else remaining / 2)
+
+    def answered(view: View) -> bool:
+        return step < view.run.seal or view.run.seal == view.plan.end
+
+    view = handle.view
+    if answered(view):
+        return view
+    if step >= view.limit(handle.confirmed) and step >= handle.confirmed + view.run.lead:
+        raise OutOfRangeError(
+            f"step {step} is beyond what the lead of {view.run.lead} allows: {handle.confirmed} steps are confirmed "
+            f"and {view.run.seal} are sealed; confirm the steps taken, or ask for step "
+            f"{handle.confirmed + view.run.lead - 1} at most"
+        )
+    if await handle.wait(answered, patience):
+        return handle.view
+    raise _not_sealed(handle, step)
+
+
+def _not_sealed(handle: RunHandle, step: int) -> Exception:
+    if handle.data_error is not None:
+        return handle.data_error
+    if handle.store_error is not None:
+        return UnavailableError(f"step {step} is not sealed and cannot be just now: {handle.store_error}")
+    if not handle.view.labels:
+        return UnavailableError(
+            f"step {step} is not sealed (the seal is {handle.view.run.seal}) and no trainer holds the run; "
+            f"the seal rises when one trains"
+        )
+    return UnavailableError(f"step {step} is above the seal {handle.view.run.seal} just now; ask again")
+
+
+def _end(view: View) -> bytes:
+    end = pb.End(end_step=view.run.seal, reason=view.plan.end_reason)
+    answer = pb.GetBatchResponse(end=end, seal=view.run.seal, confirmed=view.run.confirmed)
+    return answer.SerializeToString()
+
+
+def _log_open(handle: RunHandle, request: pb.OpenRunRequest, next_step: int) -> None:
+    logger.info(
+        "run %s: opened by job %s attempt %d rank %s of %d (%s) at step %d, client %s",
+        handle.view.run.name,
+        request.job.id or "-",
+        request.job.attempt,
+        request.job.rank or "-",
+        max(1, request.job.world),
+        request.job.holder or "-",
+        next_step,
+        request.client_version or "unknown",
+    )

@@ -1,0 +1,55 @@
+"""What a step holds, slot by slot, and its digest: from the pure functions alone, so it needs no server."""
+
+from __future__ import annotations
+
+from headrace.native import step_digest
+from headrace.proto.errors import OutOfRangeError
+from headrace.proto.v1 import control_pb2 as pb
+from headrace.server.corpus.manifest import Corpus
+from headrace.server.service.rows import DIGEST_BYTES, build_rows
+from headrace.server.service.view import View
+
+
+def check_step(view: View, step: int) -> None:
+    """Raises OutOfRangeError for a step that the run does not have."""
+    if view.plan.end is not None and step >= view.plan.end:
+        raise OutOfRangeError(
+            f"run `{view.run.name}` has steps 0 to {view.plan.end - 1}; step {step} is not one of them"
+        )
+
+
+def digest_of(view: View, corpus: Corpus, step: int) -> bytes:
+    """The digest of a step as it is, or would be, served: 32 bytes."""
+    check_step(view, step)
+    return step_digest(build_rows(view.plan, corpus, step, 0, view.plan.shape(step).batch).digests)
+
+
+def explain(view: View, corpus: Corpus, step: int) -> pb.ExplainResponse:
+    """Domain, pass, window, sources and digest of every slot of a step."""
+    check_step(view, step)
+    shape = view.plan.shape(step)
+    draw = view.plan.draw(step)
+    digests = build_rows(view.plan, corpus, step, 0, shape.batch).digests
+    answer = pb.ExplainResponse(
+        step=step,
+        segment=view.plan.segment(step),
+        phase=shape.phase,
+        step_digest=step_digest(digests),
+        sealed=step < view.run.seal,
+    )
+    for slot in range(shape.batch):
+        domain = view.plan.domains[int(draw.domains[slot])]
+        window = int(draw.windows[slot])
+        answer.slots.add(
+            slot=slot,
+            domain=domain,
+            index=int(draw.indices[slot]),
+            window=window,
+            sources=[
+                pb.Source(file=file, row=row, begin=begin, end=end)
+                for file, row, begin, end in corpus.sources(domain, shape.seq_len, shape.packing, window)
+            ],
+            row_digest=digests[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES],
+            **{"pass": int(draw.passes[slot])},
+        )
+    return answer

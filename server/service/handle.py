@@ -1,0 +1,238 @@
+"""One run in a server: its newest view, what ranks have said since the last write, and the task that raises the seal.
+
+Everything here runs on the event loop; the store and the reading of blocks run in threads. The task writes words at
+most once a second, or at once when the seal can rise with them. It alone raises the seal, and only under a train lease;
+requests wait for it. Before it raises, it reads the rows of the steps concerned, so that a bad block stops the seal in
+front of its step and not a trainer in the middle of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from headrace.proto.errors import DataLossError, FencedError, HeadraceError, OutOfRangeError
+from headrace.server.control.aio import AsyncStore
+from headrace.server.control.events import Check, Wish
+from headrace.server.control.leases import Granted, OpenLease
+from headrace.server.control.losses import DomainLoss
+from headrace.server.control.records import Appended, Heard, LeaseRecord, LossReport
+from headrace.server.control.seal import Advanced, Raise
+from headrace.server.corpus.manifest import Corpus
+from headrace.server.service.rows import build_rows
+from headrace.server.service.view import View
+
+logger = logging.getLogger("headrace.server")
+
+_WRITE_EVERY = 1.0
+_RETRY_AFTER = 0.5
+
+
+class RunHandle:
+    """A run that this server serves."""
+
+    def __init__(self, store: AsyncStore, view: View, corpus: Corpus) -> None:
+        self.view = view
+        self.corpus = corpus
+        self.store_error: HeadraceError | None = None
+        self.data_error: DataLossError | None = None
+        self._store = store
+        self._words: dict[bytes, int] = {}
+        self._wake = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._written = 0.0
+        self._refreshing: asyncio.Task[None] | None = None
+        self._turn_lock = asyncio.Lock()
+        self._task = asyncio.create_task(self._keep_sealing(), name=f"seal {view.run.name}")
+
+    async def close(self) -> None:
+        """Stops the task and writes what ranks have said, if the store takes it."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        if self._words:
+            with contextlib.suppress(HeadraceError):
+                await self._advance(None)
+
+    # -- what ranks say ------------------------------------------------------------------------------------------
+
+    async def judge(self, token: bytes) -> str:
+        """The label of the rank that holds this lease token; asks the store before it refuses one."""
+        if token not in self.view.labels:
+            await self.refresh()
+        label = self.view.labels.get(token)
+        if label is None:
+            raise FencedError(_why_fenced(self.view.run.name, self.view.lease))
+        return label
+
+    async def hear(self, token: bytes, next_step: int) -> None:
+        """A rank has taken `next_step` steps. Raises OutOfRangeError when that is above the seal in the store."""
+        if next_step > self.view.run.seal:
+            await self.refresh()
+        if next_step > self.view.run.seal:
+            raise OutOfRangeError(
+                f"a rank says that it has taken {next_step} steps of run `{self.view.run.name}`, but only "
+                f"{self.view.run.seal} are sealed and were ever served; confirm steps that were received"
+            )
+        self._words[token] = max(next_step, self._words.get(token, 0))
+        if self._target() > self.view.run.seal:
+            self._wake.set()
+
+    def touch(self, token: bytes) -> None:
+        """A rank was heard, without news."""
+        self._words.setdefault(token, 0)
+
+    @property
+    def confirmed(self) -> int:
+        """Steps taken, words that are not written yet included."""
+        return max(self.view.run.confirmed, *self._words.values(), 0)
+
+    def _target(self) -> int:
+        """How far the seal may rise with all that is known now."""
+        return self.view.limit(self.confirmed)
+
+    async def open_lease(self, wish: OpenLease) -> Granted:
+        """Takes or joins the lease, in the store, and starts raising the seal under it."""
+        granted = await self._store.call(lambda store: store.open_lease(self.view.run.id, wish))
+        self._replace(self.view.with_lease(granted.lease))
+        self._words[granted.token] = wish.next_step
+        self._wake.set()
+        return granted
+
+    async def close_rank(self, token: bytes) -> None:
+        """Writes the rank's last word and gives its part of the lease back."""
+        if token in self._words:
+            await self._advance(None)
+        await self._store.call(lambda store: store.close_rank(self.view.run.id, token))
+        await self.refresh()
+
+    async def append(self, wish: Wish, check: Check) -> Appended:
+        """Appends an event in the store and plans with it. Once it is durable, nothing may report it as failed."""
+        appended = await self._store.call(lambda store: store.append(self.view.run.id, wish, check))
+        if not wish.dry_run:
+            with contextlib.suppress(HeadraceError):
+                await self.refresh()
+        return appended
+
+    async def store_losses(self, reports: Sequence[LossReport]) -> None:
+        """Keeps what a rank measured."""
+        await self._store.call(lambda store: store.store_losses(self.view.run.id, reports))
+
+    async def losses(self, from_step: int, to_step: int) -> tuple[DomainLoss, ...]:
+        """Losses of the first reported steps of a range."""
+        return await self._store.call(lambda store: store.losses(self.view.run.id, from_step, to_step))
+
+    # -- what the store says -------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Reads the run anew. Callers that come while a read is under way share the one after it."""
+        if self._refreshing is not None:
+            await asyncio.shield(self._refreshing)
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._advance(None))
+        await asyncio.shield(self._refreshing)
+
+    async def wait(self, ready: Callable[[View], bool], seconds: float) -> bool:
+        """Waits until a view is `ready`, at most this long."""
+        until = time.monotonic() + seconds
+        while not ready(self.view):
+            left = until - time.monotonic()
+            if left <= 0 or self.data_error is not None:
+                return ready(self.view)
+            self._wake.set()
+            moved = self._moved
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(moved.wait(), left)
+        return True
+
+    def take(self, view: View) -> None:
+        """Adopts a view that another call has got from the store."""
+        if view.run.sequence >= self.view.run.sequence and view.run.seal >= self.view.run.seal:
+            self._replace(view)
+
+    def _replace(self, view: View) -> None:
+        self.view = view
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def _advance(self, wish: Raise | None) -> None:
+        """One transaction: the words gathered so far, and the seal."""
+        async with self._turn_lock:
+            words, self._words = self._words, {}
+            heard = tuple(Heard(token=token, next_step=step) for token, step in words.items())
+            run = self.view.run
+            try:
+                advanced = await self._store.call(
+                    lambda store: store.advance(run.id, heard=heard, wish=wish, known_sequence=run.sequence)
+                )
+            except HeadraceError as error:  # away, full, or read-only: nothing was written
+                self._put_back(words)
+                self.store_error = error
+                raise
+            self.store_error = None
+            self._written = time.monotonic()
+            self._adopt(advanced)
+
+    def _put_back(self, words: dict[bytes, int]) -> None:
+        for token, step in words.items():
+            self._words[token] = max(step, self._words.get(token, 0))
+
+    def _adopt(self, advanced: Advanced) -> None:
+        if advanced.fenced:
+            logger.warning("run %s: words of %d fenced ranks did not count", advanced.run.name, len(advanced.fenced))
+        for word in advanced.refused:
+            logger.warning("run %s: a rank confirmed step %d, above the seal", advanced.run.name, word.next_step)
+        self._replace(self.view.after(advanced))
+
+    # -- the task ------------------------------------------------------------------------------------------------
+
+    async def _keep_sealing(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _WRITE_EVERY)
+            self._wake.clear()
+            try:
+                await self._turn()
+            except HeadraceError as error:
+                run = self.view.run
+                logger.warning("run %s: %s; serving goes on up to step %d, the seal", run.name, error, run.seal)
+                await asyncio.sleep(_RETRY_AFTER)
+            except Exception:
+                logger.exception("run %s: the seal task failed and goes on", self.view.run.name)
+                await asyncio.sleep(_RETRY_AFTER)
+
+    async def _turn(self) -> None:
+        view, target = self.view, self._target()
+        if target > view.run.seal and view.lease is not None and view.labels:
+            to = await self._checked(view, target)
+            if to > view.run.seal:
+                await self._advance(Raise(to=to, head=view.run.head, anchors=view.anchors(to)))
+                if self.view.run.seal < to and self.view.run.head != view.run.head:
+                    self._wake.set()  # an event came in between: plan again
+        if self._words and time.monotonic() - self._written >= _WRITE_EVERY:
+            await self._advance(None)
+
+    async def _checked(self, view: View, target: int) -> int:
+        """The step up to which every block has been read and is good."""
+        for step in range(view.run.seal, target):
+            try:
+                await asyncio.to_thread(build_rows, view.plan, self.corpus, step, 0, view.plan.shape(step).batch)
+            except DataLossError as error:
+                if self.data_error is None or str(self.data_error) != str(error):
+                    logger.error("run %s: the seal stops before step %d: %s", view.run.name, step, error)
+                self.data_error = error
+                return step
+        self.data_error = None
+        return target
+
+
+def _why_fenced(name: str, lease: LeaseRecord | None) -> str:
+    if lease is None or not lease.open_ranks:
+        return f"the lease on run `{name}` is not valid any more and nobody holds it; open the run again"
+    return (
+        f"the lease on run `{name}` is not valid any more: attempt {lease.attempt} of job `{lease.job}` "
+        f"({lease.holder}) holds it; stop this process if that is a newer attempt of this job"
+    )

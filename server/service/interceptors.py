@@ -1,0 +1,114 @@
+"""What happens around every call, in this order: errors become statuses, who may call is checked, calls are measured.
+
+Three interceptors only; each wraps a handler once, when a method is first looked up by the call. An error that is not
+the project's own is a bug of ours: its traceback goes to the log under a number that the client is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+from headrace.proto.errors import HeadraceError, trailing_metadata
+from headrace.server.service.metrics import Metrics
+
+logger = logging.getLogger("headrace.server")
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+Context = grpc.aio.ServicerContext[Any, Any]
+Unary = Callable[[Any, Context], Awaitable[Any]]
+Stream = Callable[[Any, Context], AsyncIterator[Any]]
+
+
+class Around(grpc.aio.ServerInterceptor):
+    """An interceptor that wraps unary and server-streaming handlers."""
+
+    def unary(self, method: str, call: Unary) -> Unary:
+        """The call to make instead."""
+        raise TypeError(f"{type(self).__name__} does not wrap unary calls of {method}")
+
+    def stream(self, method: str, call: Stream) -> Stream:
+        """The call to make instead."""
+        return call
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails
+    ) -> Handler:
+        handler: Any = await continuation(details)
+        if handler is None:
+            return None
+        method = details.method
+        kinds = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(self.unary(method, handler.unary_unary), **kinds)
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(self.stream(method, handler.unary_stream), **kinds)
+        raise TypeError(f"{method} streams its requests, which no service of ours does")
+
+
+async def _abort(context: Context, method: str, error: BaseException) -> None:
+    if isinstance(error, HeadraceError):
+        await context.abort(error.status, str(error), trailing_metadata(error))
+    number = secrets.token_hex(4)
+    logger.error("%s failed (error %s)", method, number, exc_info=error)
+    await context.abort(grpc.StatusCode.INTERNAL, f"the server failed on this call; its log has the cause as {number}")
+
+
+class Errors(Around):
+    """Turns the project's errors into statuses with the class in the trailing metadata."""
+
+    def unary(self, method: str, call: Unary) -> Unary:
+        async def guarded(request: Any, context: Context) -> Any:
+            try:
+                return await call(request, context)
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:
+                return await _abort(context, method, error)
+
+        return guarded
+
+    def stream(self, method: str, call: Stream) -> Stream:
+        async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                async for answer in call(request, context):
+                    yield answer
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:
+                await _abort(context, method, error)
+
+        return guarded
+
+
+class Measured(Around):
+    """Counts calls by method and status, and their time. Methods that do not exist are never labels."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def unary(self, method: str, call: Unary) -> Unary:
+        name = method.rpartition("/")[2]
+
+        async def measured(request: Any, context: Context) -> Any:
+            started, code = time.perf_counter(), "OK"
+            try:
+                return await call(request, context)
+            except HeadraceError as error:
+                code = error.status.name
+                raise
+            except BaseException as error:
+                code = "CANCELLED" if isinstance(error, asyncio.CancelledError) else "INTERNAL"
+                raise
+            finally:
+                self._metrics.handled(name, code, time.perf_counter() - started)
+
+        return measured

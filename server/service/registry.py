@@ -1,0 +1,73 @@
+"""The runs of a server: opened when somebody asks for them, then kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from headrace.proto.errors import NotFoundError
+from headrace.server.control.aio import AsyncStore
+from headrace.server.control.records import NewRun, RunRecord
+from headrace.server.control.store import Store
+from headrace.server.corpus.manifest import Corpus
+from headrace.server.service.handle import RunHandle
+from headrace.server.service.loading import Corpora, new_run, open_view
+from headrace.server.service.view import View
+
+
+class Registry:
+    """Handles by name and by id. Opening reads files, so it runs in a thread, one at a time."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self.store = store
+        self._corpora = Corpora()
+        self._by_name: dict[str, RunHandle] = {}
+        self._opening = asyncio.Lock()
+
+    @property
+    def handles(self) -> tuple[RunHandle, ...]:
+        """Every run that is open here, by name."""
+        return tuple(self._by_name[name] for name in sorted(self._by_name))
+
+    async def by_name(self, name: str) -> RunHandle:
+        """The handle of a run; raises NotFoundError naming the runs there are."""
+        if name not in self._by_name:
+            async with self._opening:
+                if name not in self._by_name:
+                    view, corpus = await self.store.call(lambda store: self._read(store, name))
+                    self._by_name[name] = RunHandle(self.store, view, corpus)
+        return self._by_name[name]
+
+    async def by_id(self, run_id: str) -> RunHandle:
+        """The handle of a run by its id, which clients learn from OpenRun."""
+        for handle in self._by_name.values():
+            if handle.view.run.id == run_id:
+                return handle
+        for run in await self.store.call(lambda store: store.runs()):
+            if run.id == run_id:
+                return await self.by_name(run.name)
+        raise NotFoundError(f"the store holds no run with id `{run_id}`; open the run by its name again")
+
+    async def create(self, text: str, *, place: str, base_dir: str, author: str) -> tuple[RunRecord, bool]:
+        """Makes a run from the text of a RUN.toml, or answers an equal one."""
+        return await self.store.call(lambda store: _create(store, self._corpora, text, place, base_dir, author))
+
+    async def create_from_file(self, path: Path) -> tuple[RunRecord, bool]:
+        """Makes the run of a file that the server's configuration names."""
+        text = await asyncio.to_thread(path.read_text, encoding="utf-8")
+        return await self.create(text, place=str(path), base_dir=str(path.resolve().parent), author="server")
+
+    async def close(self) -> None:
+        """Writes what is still unwritten and stops every task."""
+        await asyncio.gather(*(handle.close() for handle in self.handles))
+
+    def _read(self, store: Store, name: str) -> tuple[View, Corpus]:
+        snapshot = store.snapshot(name)
+        return open_view(snapshot, store.anchors(snapshot.run.id), self._corpora)
+
+
+def _create(
+    store: Store, corpora: Corpora, text: str, place: str, base_dir: str, author: str
+) -> tuple[RunRecord, bool]:
+    new: NewRun = new_run(text, place=place, base_dir=base_dir, author=author, corpora=corpora)
+    return store.create_run(new)

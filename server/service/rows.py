@@ -1,0 +1,115 @@
+"""Builds the rows of a step from plan and corpus, and the bytes of the answer.
+
+The ids are gathered once, into one `bytes`, and copied once more into the message: the rest of the message is encoded
+by protobuf and the ids are put behind it by hand (fields may stand in any order), because protobuf's own encoder would
+copy them twice more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from headrace.native import row_digests
+from headrace.proto.errors import UsageError
+from headrace.proto.v1 import data_pb2
+from headrace.server.corpus.manifest import Corpus
+from headrace.server.plan.plan import Draw, Plan
+
+_BATCH_FIELD = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
+_IDS_FIELD = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepRows:
+    """Rows [first_slot, first_slot + rows) of a step as they are served."""
+
+    step: int
+    first_slot: int
+    rows: int
+    seq_len: int
+    ids: bytes
+    domains: bytes
+    edge_ends: bytes
+    edges: bytes
+    real_ids: bytes
+    loss_weights: bytes
+    digests: bytes
+
+
+@lru_cache(maxsize=64)
+def _draw(plan: Plan, step: int) -> Draw:
+    return plan.draw(step)
+
+
+def build_rows(plan: Plan, corpus: Corpus, step: int, first_slot: int, rows: int) -> StepRows:
+    """The rows asked for. Raises UsageError for slots that the step does not have, DataLossError for bad bytes."""
+    shape = plan.shape(step)
+    if rows < 1 or first_slot + rows > shape.batch:
+        raise UsageError(
+            f"step {step} has slots 0 to {shape.batch - 1}, slots {first_slot} to {first_slot + rows - 1} were asked "
+            f"for; ask within the batch of the step"
+        )
+    draw = _draw(plan, step)
+    chosen = slice(first_slot, first_slot + rows)
+    names = list(plan.domains)
+    domains = np.ascontiguousarray(draw.domains[chosen])
+    weights = np.ascontiguousarray(draw.loss_weights[chosen], dtype=np.float32)
+    read = corpus.read(shape.seq_len, shape.packing, names, domains, np.ascontiguousarray(draw.windows[chosen]))
+    row_bytes = (shape.seq_len + 1) * corpus.id_bytes
+    return StepRows(
+        step=step,
+        first_slot=first_slot,
+        rows=rows,
+        seq_len=shape.seq_len,
+        ids=read.ids,
+        domains=_little(domains, "<u4"),
+        edge_ends=_little(read.edge_ends, "<u4"),
+        edges=_little(read.edges, "<u4"),
+        real_ids=_little(read.real_ids, "<u4"),
+        loss_weights=b"" if bool((weights == 1.0).all()) else _little(weights, "<f4"),
+        digests=row_digests(read.ids, row_bytes, read.edge_ends, read.edges, names, domains, weights),
+    )
+
+
+def _little(values: np.ndarray[tuple[int], np.dtype[np.generic]], kind: str) -> bytes:
+    return values.astype(kind, copy=False).tobytes()
+
+
+def encode_answer(plan: Plan, built: StepRows, *, seal: int, confirmed: int) -> bytes:
+    """A `GetBatchResponse` with these rows, as bytes on the wire."""
+    rest = data_pb2.Batch(
+        step=built.step,
+        segment=plan.segment(built.step),
+        first_slot=built.first_slot,
+        rows=built.rows,
+        seq_len=built.seq_len,
+        domains=built.domains,
+        edge_ends=built.edge_ends,
+        edges=built.edges,
+        loss_weights=built.loss_weights,
+        row_digests=built.digests,
+        plan_hash=plan.hash(built.step),
+        next_plan_hash=plan.hash(built.step + 1),
+        real_ids=built.real_ids,
+    ).SerializeToString()
+    ids_head = _length_prefix(_IDS_FIELD, len(built.ids))
+    batch_head = _length_prefix(_BATCH_FIELD, len(rest) + len(ids_head) + len(built.ids))
+    tail = data_pb2.GetBatchResponse(seal=seal, confirmed=confirmed).SerializeToString()
+    return b"".join((tail, batch_head, rest, ids_head, built.ids))
+
+
+def _length_prefix(field: int, length: int) -> bytes:
+    """Tag and length of a length-delimited protobuf field."""
+    return _varint(field << 3 | 2) + _varint(length)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

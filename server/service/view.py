@@ -1,0 +1,65 @@
+"""A run as one moment of the store shows it: row, plan and lease together, never changed, only replaced.
+
+Whatever a request reads, it reads from one view, so that seal, log and plan always belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.server.control.records import LeaseRecord, RunRecord
+from headrace.server.control.seal import Advanced
+from headrace.server.plan.log import Event
+from headrace.server.plan.plan import Plan
+
+ANCHOR_EVERY = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """One moment of a run. `tokens` are the lease tokens (SHA-256) of ranks that may confirm."""
+
+    run: RunRecord
+    plan: Plan
+    events: tuple[Event, ...]
+    lease: LeaseRecord | None
+    labels: Mapping[bytes, str] = field(default_factory=dict)
+
+    def after(self, advanced: Advanced) -> View:
+        """The view after a transaction; never one that is older than this."""
+        if advanced.run.seal < self.run.seal or advanced.run.sequence < self.run.sequence:
+            return self
+        fresh = tuple(event for event in advanced.events if event.sequence > self.run.sequence)
+        events = self.events + fresh
+        plan = self.plan.with_events(events) if fresh else self.plan
+        return self.with_lease(advanced.lease, run=advanced.run, plan=plan, events=events)
+
+    def with_lease(
+        self,
+        lease: LeaseRecord | None,
+        *,
+        run: RunRecord | None = None,
+        plan: Plan | None = None,
+        events: Iterable[Event] | None = None,
+    ) -> View:
+        """The same run under another lease."""
+        return replace(
+            self,
+            run=run or self.run,
+            plan=plan or self.plan,
+            events=self.events if events is None else tuple(events),
+            lease=lease,
+            labels={rank.token: rank.label for rank in lease.open_ranks} if lease else {},
+        )
+
+    def limit(self, confirmed: int) -> int:
+        """How far the seal may rise with this many confirmed steps."""
+        end = self.plan.end
+        reach = confirmed + self.run.lead
+        return reach if end is None else min(reach, end)
+
+    def anchors(self, to: int) -> tuple[tuple[int, str], ...]:
+        """Cursors of the multiples of 1,000 that a seal at `to` passes."""
+        first = (self.run.seal // ANCHOR_EVERY + 1) * ANCHOR_EVERY
+        return tuple((step, self.plan.anchor(step)) for step in range(first, to + 1, ANCHOR_EVERY))
