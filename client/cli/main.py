@@ -20,6 +20,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "state": ("state", "state", "Look at a loader's state in a checkpoint."),
     "tokenizer": ("tokenizer", "tokenizer", "Train, measure and use tokenizers."),
     "corpus": ("corpus", "corpus", "Build, verify and show a corpus."),
+    "serve": ("serve", "serve", "Serve the runs of a control store over gRPC."),
+    "run": ("run", "run", "Make runs, and see exactly what they hold."),
+    "weights": ("weights", "weights", "Show and change the mixture of a run."),
     "mixer": ("mixer", "mixer", "Find mixture weights, and push them."),
 }
 

@@ -1,0 +1,72 @@
+"""A live server as the source of the `run` and `weights` commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+from headrace.proto.errors import from_rpc
+from headrace.proto.v1 import control_pb2 as pb
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["ControlService"]
+_SECONDS = 30.0
+
+
+class Remote:
+    """Calls the ControlService at an address, each call within 30 s."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel = grpc.insecure_channel(address, options=(("grpc.max_receive_message_length", 64 << 20),))
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._channel.close()
+
+    def _call(self, doing: str, method: str, request: Any) -> Any:
+        answer: Any = GetMessageClass(_SERVICE.methods_by_name[method].output_type)
+        call = self._channel.unary_unary(
+            f"/{_SERVICE.full_name}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+        try:
+            return call(request, timeout=_SECONDS)
+        except grpc.RpcError as error:
+            raise from_rpc(error, doing=doing, endpoint=self._address) from None
+
+    def runs(self) -> list[pb.RunInfo]:
+        answer: pb.ListRunsResponse = self._call("list runs", "ListRuns", pb.ListRunsRequest())
+        return list(answer.runs)
+
+    def run(self, name: str) -> pb.RunInfo:
+        answer: pb.GetRunResponse = self._call(f"get run `{name}`", "GetRun", pb.GetRunRequest(run=name))
+        return answer.run
+
+    def events(self, name: str) -> list[pb.Event]:
+        request = pb.ListEventsRequest(run=name)
+        answer: pb.ListEventsResponse = self._call(f"list events of run `{name}`", "ListEvents", request)
+        return list(answer.events)
+
+    def explain(self, name: str, step: int) -> pb.ExplainResponse:
+        request = pb.ExplainRequest(run=name, step=step)
+        answer: pb.ExplainResponse = self._call(f"explain step {step} of run `{name}`", "Explain", request)
+        return answer
+
+    def digest(self, name: str, step: int) -> bytes:
+        return self.explain(name, step).step_digest
+
+    def create(self, request: pb.CreateRunRequest) -> pb.CreateRunResponse:
+        answer: pb.CreateRunResponse = self._call("create a run", "CreateRun", request)
+        return answer
+
+    def set_weights(self, request: pb.SetWeightsRequest) -> pb.EventResponse:
+        answer: pb.EventResponse = self._call(f"set weights of run `{request.run}`", "SetWeights", request)
+        return answer
+
+    def cancel(self, request: pb.CancelEventRequest) -> pb.EventResponse:
+        answer: pb.EventResponse = self._call(f"cancel an event of `{request.run}`", "CancelEvent", request)
+        return answer

@@ -1,0 +1,234 @@
+"""`headrace run`: make runs, and see exactly what they hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from google.protobuf.json_format import MessageToDict
+from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
+from headrace.client.cli.source import Source, author, open_source, step_range
+from headrace.proto.errors import ConfigError, HeadraceError
+from headrace.proto.v1 import control_pb2 as pb
+
+
+@click.group()
+def run() -> None:
+    """Make runs, list them, and see exactly what they hold."""
+
+
+def _emit(as_json: bool, value: Any, lines: Iterable[str]) -> None:
+    """Prints JSON, or lines for people."""
+    if as_json:
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def info_dict(info: pb.RunInfo) -> dict[str, Any]:
+    """A run for `--json`: digests in hex, the spec as JSON."""
+    return {
+        "name": info.name,
+        "run_id": info.run_id,
+        "spec_digest": info.spec_digest.hex(),
+        "seal": info.seal,
+        "confirmed": info.confirmed,
+        "lead": info.lead,
+        "end_step": info.end_step if info.HasField("end_step") else None,
+        "segment": info.segment,
+        "log_head": info.log_head.hex(),
+        "weights": dict(zip(info.domains, info.weights, strict=True)),
+        "lease": {"job": info.lease_job, "attempt": info.lease_attempt, "holder": info.lease_holder}
+        if info.lease_job
+        else None,
+        "spec": json.loads(info.spec_json),
+    }
+
+
+def info_lines(info: pb.RunInfo) -> list[str]:
+    """A run for people."""
+    end = f" of {info.end_step}" if info.HasField("end_step") else ""
+    holder = f"held by job {info.lease_job}, attempt {info.lease_attempt}, {info.lease_holder}"
+    held = holder if info.lease_job else "free"
+    weights = ", ".join(f"{name} {weight:.4f}" for name, weight in zip(info.domains, info.weights, strict=True))
+    return [
+        f"{info.name}: confirmed {info.confirmed}{end}, seal {info.seal}, lead {info.lead}, "
+        f"segment {info.segment}, {held}",
+        f"  spec digest {info.spec_digest.hex()}",
+        f"  weights {weights}",
+    ]
+
+
+@run.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@dry_run_option
+@json_option
+@target_options
+def create(spec: Path, dry_run: bool, as_json: bool, target: Target) -> None:
+    """Make the run that SPEC (RUN.toml) describes. An equal run of that name is answered as it stands."""
+    try:
+        text = spec.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {spec}: {error.strerror}; check the path") from None
+    folder = str(spec.resolve().parent)
+    if dry_run:
+        from headrace.server.service.loading import Corpora, new_run
+
+        new = new_run(text, place=str(spec), base_dir=folder, author=author(), corpora=Corpora())
+        _emit(as_json, {"name": new.name, "spec_digest": new.spec_digest.hex(), "created": False}, [f"{spec}: good"])
+        return
+    with open_source(target, write=True) as source:
+        answer = source.create(pb.CreateRunRequest(spec_toml=text, base_dir=folder, author=author()))
+    said = "created" if answer.created else "exists already, with the same digest"
+    value = {**info_dict(answer.run), "created": answer.created}
+    _emit(as_json, value, [f"run {answer.run.name} {said}", *info_lines(answer.run)[1:]])
+
+
+@run.command("list")
+@json_option
+@target_options
+def list_(as_json: bool, target: Target) -> None:
+    """List the runs of a server or store."""
+    with open_source(target) as source:
+        runs = source.runs()
+    lines = [line for info in runs for line in info_lines(info)] or ["no run yet; make one with `headrace run create`"]
+    _emit(as_json, [info_dict(info) for info in runs], lines)
+
+
+@run.command()
+@click.argument("name", metavar="RUN")
+@json_option
+@target_options
+def events(name: str, as_json: bool, target: Target) -> None:
+    """Print the event log of RUN: what changed, from which step, by whom and why."""
+    with open_source(target) as source:
+        log = source.events(name)
+    _emit(as_json, [event_dict(event) for event in log], [event_line(event) for event in log] or ["no events"])
+
+
+def event_dict(event: pb.Event) -> dict[str, Any]:
+    """An event for `--json`, hashes in hex."""
+    value: dict[str, Any] = MessageToDict(event, preserving_proto_field_name=True)
+    value |= {"sequence": event.sequence, "from_step": event.from_step, "time_us": event.time_us}
+    value |= {"hash": event.hash.hex(), "previous_hash": event.previous_hash.hex(), "cancelled": event.cancelled}
+    if event.HasField("until_step"):
+        value["until_step"] = event.until_step
+    if event.HasField("cancel"):
+        value["cancel"] = {"sequence": event.cancel.sequence}
+    return value
+
+
+def event_line(event: pb.Event) -> str:
+    """An event for people."""
+    until = f" to {event.until_step}" if event.HasField("until_step") else ""
+    if event.HasField("weights"):
+        what = "weights " + ", ".join(f"{name} {part:.4f}" for name, part in sorted(event.weights.weights.items()))
+    else:
+        what = f"cancels event {event.cancel.sequence}"
+    gone = " (cancelled)" if event.cancelled else ""
+    why = f": {event.reason}" if event.reason else ""
+    return f"{event.sequence:>5} from step {event.from_step}{until}{gone} by {event.author or '-'}{why}\n      {what}"
+
+
+@run.command()
+@click.argument("name", metavar="RUN")
+@click.option("--step", type=click.IntRange(min=0), required=True, help="Step to explain.")
+@json_option
+@target_options
+def explain(name: str, step: int, as_json: bool, target: Target) -> None:
+    """Print what STEP of RUN holds, slot by slot: domain, pass, window, and the documents in it."""
+    with open_source(target) as source:
+        answer = source.explain(name, step)
+    value = MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    value |= {"step": answer.step, "step_digest": answer.step_digest.hex()}
+    for slot, message in zip(value["slots"], answer.slots, strict=True):
+        slot |= {"row_digest": message.row_digest.hex(), "window": message.window, "index": message.index}
+        slot["pass"] = getattr(message, "pass")
+        for source_value, source_message in zip(slot["sources"], message.sources, strict=True):
+            source_value["row"] = source_message.row
+    _emit(as_json, value, _explain_lines(answer))
+
+
+def _explain_lines(answer: pb.ExplainResponse) -> list[str]:
+    state = "sealed" if answer.sealed else "planned, not sealed yet"
+    lines = [f"step {answer.step}: segment {answer.segment}, phase {answer.phase}, {state}"]
+    for slot in answer.slots:
+        lines.append(
+            f"{slot.slot:>6} {slot.domain} pass {getattr(slot, 'pass')} index {slot.index} window {slot.window}"
+        )
+        lines += [f"         {part.file}:{part.row} ids {part.begin}-{part.end}" for part in slot.sources]
+    return [*lines, f"digest {answer.step_digest.hex()}"]
+
+
+@run.command()
+@click.argument("name", metavar="RUN")
+@click.option("--steps", required=True, help="A:B (B excluded), or one step.")
+@json_option
+@target_options
+def digest(name: str, steps: str, as_json: bool, target: Target) -> None:
+    """Print the digest of each step of RUN, computed from spec, log and corpus: what was, or will be, served."""
+    with open_source(target) as source:
+        found = {step: source.digest(name, step).hex() for step in step_range(steps)}
+    _emit(as_json, {str(step): value for step, value in found.items()}, (f"{s} {value}" for s, value in found.items()))
+
+
+@run.command()
+@click.argument("first", metavar="RUN")
+@click.argument("second", metavar="OTHER")
+@click.option("--steps", default="0:100", show_default=True, help="Steps to compare, A:B (B excluded).")
+@json_option
+@target_options
+def diff(first: str, second: str, steps: str, as_json: bool, target: Target) -> None:
+    """Compare two runs: what differs in their specs, their logs, and from which step on their streams part.
+
+    Exit code 0 when the streams agree over the steps compared, 1 when they part.
+    """
+    with open_source(target) as source:
+        ours, theirs = source.run(first), source.run(second)
+        differ = spec_differences(json.loads(ours.spec_json), json.loads(theirs.spec_json))
+        logs = [[event.hash.hex() for event in source.events(name)] for name in (first, second)]
+        parts = _first_difference(source, first, second, step_range(steps))
+    value = {"spec": differ, "same_log": logs[0] == logs[1], "first_step_that_differs": parts}
+    lines = [f"spec {line}" for line in differ] or ["specs are equal"]
+    lines.append("logs are equal" if logs[0] == logs[1] else f"logs differ: {len(logs[0])} and {len(logs[1])} events")
+    lines.append(f"steps {steps} are equal" if parts is None else f"the streams part at step {parts}")
+    _emit(as_json, value, lines)
+    if parts is not None:
+        raise click.exceptions.Exit(1)
+
+
+def _first_difference(source: Source, first: str, second: str, steps: range) -> int | None:
+    return next((step for step in steps if source.digest(first, step) != source.digest(second, step)), None)
+
+
+def spec_differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Every key at which two specs differ, as `path: ours -> theirs`."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = sorted(ours.keys() | theirs.keys())
+        return [line for key in keys for line in spec_differences(ours.get(key), theirs.get(key), f"{path}.{key}")]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [line for at, (a, b) in pairs for line in spec_differences(a, b, f"{path}[{at}]")]
+    return [] if ours == theirs else [f"{path.lstrip('.')}: {json.dumps(ours)} -> {json.dumps(theirs)}"]
+
+
+@run.command()
+@click.argument("name", metavar="RUN")
+@json_option
+@target_options
+def verify(name: str, as_json: bool, target: Target) -> None:
+    """Recompute what the store keeps of RUN: hash chain, digest of spec and corpus, and every stored cursor."""
+    from headrace.client.cli.offline import Offline
+    from headrace.server.service.verify import verify_run
+
+    with open_source(target) as source:
+        if not isinstance(source, Offline):
+            raise HeadraceError("verifying recomputes the store's contents; give --store, a server is not asked")
+        report = verify_run(source.store, name)
+    _emit(as_json, report.as_dict(), report.lines())
+    if report.faults:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,196 @@
+"""`headrace weights`: show and change the mixture of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
+from headrace.client.cli.run import event_dict, event_line, info_dict
+from headrace.client.cli.source import author, open_source
+from headrace.proto.errors import UsageError
+from headrace.proto.v1 import control_pb2 as pb
+
+
+@click.group()
+def weights() -> None:
+    """Show and change the mixture of a run."""
+
+
+@weights.command()
+@click.argument("name", metavar="RUN")
+@json_option
+@target_options
+def show(name: str, as_json: bool, target: Target) -> None:
+    """Print the weights of the first step of RUN that is not sealed."""
+    with open_source(target) as source:
+        info = source.run(name)
+    parts = dict(zip(info.domains, info.weights, strict=True))
+    if as_json:
+        click.echo(json.dumps({"step": info.seal, "segment": info.segment, "weights": info_dict(info)["weights"]}))
+        return
+    click.echo(f"run {name}, step {info.seal} (the first that is not sealed), segment {info.segment}")
+    for line in vector_lines(parts):
+        click.echo(line)
+
+
+def vector_lines(parts: Mapping[str, float]) -> list[str]:
+    """A weight vector for people."""
+    width = max((len(name) for name in parts), default=0)
+    return [f"  {name:<{width}}  {part:.6f}" for name, part in parts.items()]
+
+
+def parse_parts(words: tuple[str, ...]) -> dict[str, float]:
+    """Weights from `DOMAIN=PART` words, normalised: any finite parts >= 0. Raises UsageError naming the word."""
+    parts: dict[str, float] = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        if not equals or not name:
+            raise UsageError(f"`{word}` is no weight; write DOMAIN=PART, such as deu=0.3")
+        if name in parts:
+            raise UsageError(f"domain `{name}` is named twice")
+        try:
+            parts[name] = float(text)
+        except ValueError:
+            raise UsageError(f"domain `{name}`: `{text}` is no number") from None
+        if not math.isfinite(parts[name]) or parts[name] < 0:
+            raise UsageError(f"domain `{name}`: a part must be finite and at least 0, not {text}")
+    total = math.fsum(parts.values())
+    if not 0 < total < math.inf:
+        raise UsageError("the parts sum to nothing that can be divided; at least one domain needs a part above 0")
+    return {name: part / total for name, part in parts.items()}
+
+
+@weights.command("set")
+@click.argument("name", metavar="RUN")
+@click.argument("parts", nargs=-1, required=True, metavar="DOMAIN=PART...")
+@click.option(
+    "--from-step", type=click.IntRange(min=0), help="First step for which they hold; default: the first unsealed."
+)
+@click.option("--until-step", type=click.IntRange(min=1), help="First step for which they no longer hold.")
+@click.option("--loss-weight", "loss_weights", multiple=True, metavar="DOMAIN=WEIGHT", help="Loss weight of a domain.")
+@click.option("--reason", default="", help="Why, for the audit log.")
+@click.option("--expected-head", default="", help="Log head (hex) that you have seen; refused when it has moved.")
+@click.option("--idempotency-key", default="", help="The same key again is answered with the first result.")
+@dry_run_option
+@json_option
+@target_options
+def set_(
+    name: str,
+    parts: tuple[str, ...],
+    from_step: int | None,
+    until_step: int | None,
+    loss_weights: tuple[str, ...],
+    reason: str,
+    expected_head: str,
+    idempotency_key: str,
+    dry_run: bool,
+    as_json: bool,
+    target: Target,
+) -> None:
+    """Set the mixture of RUN from its first unsealed step on. Every domain is named; parts are normalised."""
+    vector = parse_parts(parts)
+    request = pb.SetWeightsRequest(
+        run=name,
+        weights=vector,
+        from_step=from_step,
+        until_step=until_step,
+        loss_weights=_loss_weights(loss_weights),
+        author=author(),
+        reason=reason,
+        expected_head=_head(expected_head),
+        idempotency_key=idempotency_key,
+        dry_run=dry_run,
+    )
+    with open_source(target, write=True) as source:
+        answer = source.set_weights(request)
+    _answered(answer, as_json, dry_run, vector)
+
+
+def _loss_weights(words: tuple[str, ...]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for word in words:
+        domain, equals, text = word.rpartition("=")
+        try:
+            found[domain] = float(text)
+        except ValueError:
+            equals = ""
+        if not equals or not math.isfinite(found[domain]) or found[domain] < 0:
+            raise UsageError(f"`{word}` is no loss weight; write DOMAIN=WEIGHT with a finite weight of at least 0")
+    return found
+
+
+def _head(text: str) -> bytes:
+    try:
+        head = bytes.fromhex(text)
+    except ValueError:
+        head = b"?"
+    if len(head) not in (0, 32):
+        raise UsageError(f"`{text}` is no log head; it has 64 hex digits (`headrace run list --json` shows it)")
+    return head
+
+
+def _answered(answer: pb.EventResponse, as_json: bool, dry_run: bool, vector: Mapping[str, float]) -> None:
+    if as_json:
+        value: dict[str, Any] = {"event": event_dict(answer.event), "seal": answer.seal, "confirmed": answer.confirmed}
+        click.echo(json.dumps({**value, "notes": list(answer.notes), "dry_run": dry_run}, indent=2))
+        return
+    verb = "would hold" if dry_run else "holds"
+    away = answer.event.from_step - answer.confirmed
+    click.echo(
+        f"event {answer.event.sequence} {verb} from step {answer.event.from_step} "
+        f"({answer.confirmed} confirmed, seal {answer.seal}: {away} steps from now)"
+    )
+    for line in [*vector_lines(vector), *(f"note: {note}" for note in answer.notes)]:
+        click.echo(line)
+
+
+@weights.command()
+@click.argument("name", metavar="RUN")
+@json_option
+@target_options
+def history(name: str, as_json: bool, target: Target) -> None:
+    """Print every change of the mixture of RUN: who, when, why, from which step."""
+    with open_source(target) as source:
+        log = source.events(name)
+    if as_json:
+        click.echo(json.dumps([event_dict(event) for event in log], indent=2))
+        return
+    for event in log:
+        click.echo(event_line(event))
+    if not log:
+        click.echo("no changes; the weights are those of the spec")
+
+
+@weights.command()
+@click.argument("name", metavar="RUN")
+@click.argument("sequence", type=click.IntRange(min=1))
+@click.option("--reason", default="", help="Why, for the audit log.")
+@click.option("--idempotency-key", default="", help="The same key again is answered with the first result.")
+@dry_run_option
+@json_option
+@target_options
+def cancel(
+    name: str,
+    sequence: int,
+    reason: str,
+    idempotency_key: str,
+    dry_run: bool,
+    as_json: bool,
+    target: Target,
+) -> None:
+    """Take back event SEQUENCE of RUN, if it does not hold below the seal."""
+    request = pb.CancelEventRequest(
+        run=name,
+        sequence=sequence,
+        author=author(),
+        reason=reason,
+        idempotency_key=idempotency_key,
+        dry_run=dry_run,
+    )
+    with open_source(target, write=True) as source:
+        answer = source.cancel(request)
+    _answered(answer, as_json, dry_run, {})
