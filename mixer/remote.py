@@ -95,3 +95,15 @@ def _reports(answers: Iterable[feedback_pb2.WatchLossesResponse]) -> list[Report
 def _measured(loss: feedback_pb2.DomainLoss) -> Measured:
     excess = loss.excess_sum if loss.HasField("excess_sum") else None
     return Measured(loss=loss.loss_sum, tokens=loss.tokens, excess=excess)
+
+
+def create_run(address: str, spec: str, *, base_dir: Path, author: str = "mixer") -> str:
+    """Make a run from the text of a RUN.toml; its id. An equal run that is there already is answered as success."""
+    request = control_pb2.CreateRunRequest(spec_toml=spec, base_dir=str(base_dir), author=author)
+    with grpc.insecure_channel(address) as channel:
+        stub = control_pb2_grpc.ControlServiceStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            answer: control_pb2.CreateRunResponse = stub.CreateRun(request, timeout=TIMEOUT)
+        except grpc.RpcError as error:
+            raise from_rpc(error, doing="create a run", endpoint=address) from None
+    return answer.run.run_id

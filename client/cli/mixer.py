@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from headrace.client.cli import mixer_proxy, mixer_serve, mixer_view
+from headrace.client.cli import mixer_ablate, mixer_proxy, mixer_serve, mixer_view
 from headrace.proto.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -53,12 +53,20 @@ def part(text: str) -> float:
         raise UsageError(f"`{text}` is no number; write one such as 0.25") from error
 
 
+def read_text(path: Path) -> str:
+    """A file's text. Raises ConfigError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"`{path}`: cannot be read: {error}") from error
+
+
 def read_table(path: Path) -> dict[str, Any]:
     """A TOML or JSON file as a mapping. Raises ConfigError."""
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
         table = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except ValueError as error:
         raise ConfigError(f"`{path}`: cannot be read: {error}") from error
     if not isinstance(table, dict):
         raise ConfigError(f"`{path}`: holds a list or a single value; a table of `domain = number` is needed")
@@ -206,7 +214,14 @@ def mixer() -> None:
     """Find mixture weights, and push them."""
 
 
-for _command in (mixer_proxy.proxy, mixer_serve.serve, mixer_serve.apply, mixer_view.compare, mixer_view.content):
+for _command in (
+    mixer_proxy.proxy,
+    mixer_ablate.ablate,
+    mixer_serve.serve,
+    mixer_serve.apply,
+    mixer_view.compare,
+    mixer_view.content,
+):
     mixer.add_command(_command)
 
 
@@ -323,4 +338,42 @@ def krls_(
     result = krls(found.vectors, spec)
     Request(options, largest_share=DEFAULT_LARGEST_SHARE if len(found.vectors) > 2 else 1.0).finish(
         "krls", result.weights, inputs={"embeddings": found.digest}, **result.details(spec)
+    )
+
+
+@compute.command()
+@click.option("--trials", type=click.Path(path_type=Path), required=True, help="Folder that `mixer ablate` filled.")
+@click.option("--target", "importance", multiple=True, metavar="NAME=P", help="How much a domain matters; repeat.")
+@click.option("--strength", type=float, default=0.05, show_default=True, help="Pull towards the token shares (KL).")
+@shared
+def loglinear(trials: Path, importance: tuple[str, ...], strength: float, **options: Any) -> None:
+    """The best mixture under the caps by a log-linear law fitted to measured ones."""
+    from headrace.mixer.loglinear import fit, runs_needed, solve
+    from headrace.mixer.static import natural, uniform
+    from headrace.mixer.trials import load_trials, rank
+
+    request, found = Request(options), load_trials(trials)
+    parts = pairs(importance, option="--target", number=part) or None
+    best = rank(found, parts)[0]
+    tasks = [name for name in best.losses if parts is None or parts.get(name, 0) > 0]
+    mixtures = [trial.weights for trial in found]
+    laws = [fit(mixtures, [trial.losses[task] for trial in found]) for task in tasks]
+    prior = natural(request.tokens) if request.tokens else uniform(best.weights)
+    weights = [1.0 if parts is None else parts[task] for task in tasks]
+    solution = solve(laws, prior, request.bounds(), task_weights=weights, strength=strength)
+    predicted = sum(w * law.predict(solution.weights) for w, law in zip(weights, laws, strict=True)) / sum(weights)
+    needed = runs_needed(len(best.weights))
+    few = f"{len(found)} trials for {len(best.weights)} domains; the law wants at least {needed}"
+    request.finish(
+        "loglinear",
+        solution.weights,
+        parameters={"strength": strength, "tasks": tasks},
+        diagnostics={
+            "predicted_target": predicted,
+            "best_measured": best.name,
+            "best_measured_target": best.target(parts),
+            "fit_error": max(law.error for law in laws),
+            "flops": sum(trial.flops for trial in found),
+        },
+        warnings=(few,) if len(found) < needed else (),
     )
