@@ -152,8 +152,20 @@ class TokenStore:
     def pieces(self, stream: int, start: int, length: int) -> list[tuple[int, int, int, int, int]]:
         """Documents of tokens [start, start + length): (shard, document, source row, begin, end) each."""
 
-    def verify(self, stream: int, shard: int) -> int:
-        """Checks every block of a shard; its number of bytes."""
+    def groups(
+        self, stream: int, seq_len: int, group_windows: int
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+        """Groups of a `best_fit` view: the first batch of each and the end, and the windows of each."""
+
+    def best_fit(
+        self,
+        seq_len: int,
+        streams: npt.NDArray[np.uint32],
+        firsts: npt.NDArray[np.uint64],
+        ends: npt.NDArray[np.uint64],
+        numbers: npt.NDArray[np.uint32],
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+        """Part ends, starts and lengths of windows `numbers[i]` of the group of batches [firsts[i], ends[i])."""
 
 @final
 class Blake3:

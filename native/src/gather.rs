@@ -4,7 +4,8 @@
 
 use rayon::prelude::*;
 
-use crate::shard::{Batch, Scratch, Shard, ShardRef, StoreError};
+use crate::shard::{Scratch, Shard, ShardRef, StoreError};
+use crate::shard_index::Batch;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -24,10 +25,12 @@ pub struct Piece {
 
 /// Shards in order, read as one run of tokens.
 #[derive(Debug)]
-struct Stream {
-    shards: Vec<Shard>,
+pub struct Stream {
+    pub shards: Vec<Shard>,
     /// Tokens before each shard, and the total.
-    firsts: Vec<u64>,
+    pub firsts: Vec<u64>,
+    /// Record batches before each shard, and the total.
+    pub first_batches: Vec<u64>,
 }
 
 impl Stream {
@@ -166,11 +169,16 @@ impl Store {
                 .into_par_iter()
                 .map(|says| Shard::open(says, id_bytes as u64))
                 .collect::<Result<_>>()?;
-            let mut firsts = vec![0];
+            let (mut firsts, mut first_batches) = (vec![0], vec![0]);
             for shard in &shards {
                 firsts.push(firsts[firsts.len() - 1] + shard.says.tokens);
+                first_batches.push(first_batches[first_batches.len() - 1] + shard.batches);
             }
-            Ok(Stream { shards, firsts })
+            Ok(Stream {
+                shards,
+                firsts,
+                first_batches,
+            })
         };
         let streams = streams.into_iter().map(open).collect::<Result<_>>()?;
         Ok(Self {
@@ -184,7 +192,7 @@ impl Store {
         self.id_bytes
     }
 
-    fn stream(&self, number: u32) -> Result<&Stream> {
+    pub fn stream(&self, number: u32) -> Result<&Stream> {
         self.streams.get(number as usize).ok_or_else(|| {
             StoreError::Range(format!(
                 "stream {number} is asked for, there are {}",
@@ -254,17 +262,5 @@ impl Store {
     /// Documents that hold tokens [start, start + length) of a stream.
     pub fn pieces(&self, stream: u32, start: u64, length: u64) -> Result<Vec<Piece>> {
         self.stream(stream)?.pieces(start, length)
-    }
-
-    /// Checks every block of one shard, whatever was checked before; returns its bytes.
-    pub fn verify(&self, stream: u32, shard: usize) -> Result<u64> {
-        let shard = self.stream(stream)?.shards.get(shard);
-        let shard = shard.ok_or_else(|| StoreError::Range("no such shard".into()))?;
-        let index = shard.load()?;
-        let mut scratch = Vec::new();
-        for block in 0..index.sums.len() {
-            shard.check_block(&index, block, &mut scratch)?;
-        }
-        Ok(index.size)
     }
 }

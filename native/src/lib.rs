@@ -1,10 +1,13 @@
 //! The Rust core of Headrace. Modules here know no Python; `py` binds them.
 
+pub mod best_fit;
 pub mod bpe;
 pub mod digest;
 pub mod gather;
+pub mod groups;
 pub mod perm;
 pub mod plan;
 mod py;
 pub mod rng;
 pub mod shard;
+pub mod shard_index;

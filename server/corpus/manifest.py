@@ -6,6 +6,7 @@ a block is checked when a window first touches it. Nothing here depends on who a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from headrace.native import DamagedError, TokenStore
 from headrace.proto.errors import DataLossError, NotFoundError, OutOfRangeError
+from headrace.server.corpus.groups import best_fit_groups
 from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord, digest_of
 from headrace.server.corpus.shard import HOLDOUT, TRAIN
-from headrace.server.corpus.views import ViewSize, check_shape, concat_size
+from headrace.server.corpus.views import BestFitView, ConcatView, Parts, View, ViewSize, check_shape, merge
 from headrace.server.plan.facts import CorpusFacts, ViewFacts
 
 
@@ -68,6 +70,8 @@ class Corpus:
         self.manifest = manifest
         self.root = root
         self.part = part
+        self._views: dict[tuple[str, int, str], View] = {}
+        self._lock = threading.Lock()
         self._domains = {domain.name: domain for domain in manifest.domains if domain.part(part)}
         # Streams are numbered over domains and their generations in the order of the manifest.
         self._streams = [shards for domain in self._domains.values() for shards in domain.part(part)]
@@ -152,20 +156,34 @@ class Corpus:
     def documents(self, domain: str) -> int:
         return self._domain(domain).total("documents", self.part)
 
-    def _generation_sizes(self, domain: str, seq_len: int, packing: str) -> list[ViewSize]:
-        check_shape(seq_len, packing)
-        drop = self.manifest.tail == "drop"
-        return [concat_size(tokens, seq_len, drop=drop) for tokens in self._totals(domain)]
-
     def _totals(self, domain: str) -> list[int]:
         """Tokens of each generation."""
         generations = self._domain(domain).part(self.part)
         return [sum(record.shard.tokens for record in shards) for shards in generations]
 
+    def _view(self, domain: str, seq_len: int, packing: str) -> View:
+        key = (domain, seq_len, packing)
+        with self._lock:
+            if key not in self._views:
+                self._views[key] = self._make_view(*key)
+            return self._views[key]
+
+    def _make_view(self, domain: str, seq_len: int, packing: str) -> View:
+        check_shape(seq_len, packing)
+        totals = self._totals(domain)
+        first = self._first_stream[domain]
+        if packing == "concat":
+            return ConcatView(first, totals, seq_len, drop=self.manifest.tail == "drop")
+        with store_errors():
+            groups = [
+                best_fit_groups(self._store, stream, self._streams[stream], seq_len, self.root / "views")
+                for stream in range(first, first + len(totals))
+            ]
+        return BestFitView(self._store, first, groups, seq_len, sum(totals))
+
     def view(self, domain: str, seq_len: int, packing: str) -> ViewSize:
         """Windows of a view and their real input tokens, over all generations."""
-        sizes = self._generation_sizes(domain, seq_len, packing)
-        return ViewSize(sum(size.windows for size in sizes), sum(size.real_tokens for size in sizes))
+        return self._view(domain, seq_len, packing).size
 
     def facts(self, shapes: Iterable[tuple[int, str]]) -> CorpusFacts:
         """What the plan needs to know: tokens of each domain, and the views of the (seq_len, packing) that it uses."""
@@ -183,24 +201,15 @@ class Corpus:
             views=views,
         )
 
-    def _spans(
-        self, domain: str, seq_len: int, packing: str, windows: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
-        """Stream, first token and number of real ids of each window."""
-        sizes = self._generation_sizes(domain, seq_len, packing)
-        ends = np.cumsum([size.windows for size in sizes], dtype=np.uint64)
-        total = int(ends[-1]) if len(ends) else 0
-        if len(windows) and int(windows.max()) >= total:
+    def _parts(self, domain: str, seq_len: int, packing: str, windows: npt.NDArray[np.uint64]) -> Parts:
+        view = self._view(domain, seq_len, packing)
+        if len(windows) and int(windows.max()) >= view.size.windows:
             raise OutOfRangeError(
-                f"window {int(windows.max())} of domain `{domain}` is asked for, "
-                f"its view at seq_len {seq_len} has {total}"
+                f"window {int(windows.max())} of domain `{domain}` is asked for; its view at seq_len {seq_len} "
+                f"({packing}) has {view.size.windows}"
             )
-        generation = np.searchsorted(ends, windows, side="right")
-        firsts = np.concatenate([np.zeros(1, np.uint64), ends])[generation]
-        starts = (windows - firsts) * np.uint64(seq_len)
-        left = np.array(self._totals(domain), np.uint64)[generation] - starts
-        lengths = np.minimum(left, np.uint64(seq_len + 1)).astype(np.uint32)
-        return (generation + self._first_stream[domain]).astype(np.uint32), starts, lengths
+        with store_errors():
+            return view.parts(windows)
 
     def read(
         self,
@@ -214,22 +223,26 @@ class Corpus:
 
         Raises `DataLossError` naming the file when a block fails its checksum.
         """
-        count = len(windows)
-        streams, starts, lengths = np.empty(count, np.uint32), np.empty(count, np.uint64), np.empty(count, np.uint32)
+        pieces = []
         for number in np.unique(domains):
-            rows = domains == number
-            spans = self._spans(domain_names[int(number)], seq_len, packing, windows[rows].astype(np.uint64))
-            streams[rows], starts[rows], lengths[rows] = spans
-        part_ends = np.arange(1, count + 1, dtype=np.uint32)
+            rows = np.flatnonzero(domains == number)
+            found = self._parts(domain_names[int(number)], seq_len, packing, windows[rows].astype(np.uint64))
+            pieces.append((rows, found))
+        parts = merge(len(windows), pieces)
         with store_errors():
-            ids, edge_ends, edges = self._store.gather(seq_len + 1, part_ends, streams, starts, lengths)
-        return Rows(ids, edge_ends, edges, lengths)
+            ids, edge_ends, edges = self._store.gather(
+                seq_len + 1, parts.ends, parts.streams, parts.starts, parts.lengths
+            )
+        return Rows(ids, edge_ends, edges, parts.real_ids())
 
     def sources(self, domain: str, seq_len: int, packing: str, window: int) -> list[SourcePart]:
         """The parts of documents that a window holds, in order, the id after the last input among them."""
-        stream, start, length = self._spans(domain, seq_len, packing, np.array([window], np.uint64))
-        with store_errors():
-            pieces = self._store.pieces(int(stream[0]), int(start[0]), int(length[0]))
-        shards = self._streams[int(stream[0])]
-        sources = self.manifest.sources
-        return [SourcePart(sources[shards[shard].source].path, row, begin, end) for shard, _, row, begin, end in pieces]
+        parts = self._parts(domain, seq_len, packing, np.array([window], np.uint64))
+        found = []
+        for stream, start, length in zip(parts.streams, parts.starts, parts.lengths, strict=True):
+            shards = self._streams[int(stream)]
+            with store_errors():
+                pieces = self._store.pieces(int(stream), int(start), int(length))
+            for shard, _, row, begin, end in pieces:
+                found.append(SourcePart(self.manifest.sources[shards[shard].source].path, row, begin, end))
+        return found

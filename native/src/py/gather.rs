@@ -10,6 +10,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use crate::gather::{Parts, Store};
+use crate::groups::Ask;
 use crate::shard::{ShardRef, StoreError, block_sums as sums_of};
 
 create_exception!(
@@ -58,6 +59,14 @@ fn block_sums<'py>(
 
 /// Shard, document, source row, begin, end.
 type PieceTuple = (u64, u64, u64, u64, u64);
+
+/// Two and three arrays.
+type Groups<'py> = (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>);
+type Parted<'py> = (
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u32>>,
+);
 
 /// Path, path of the index, size, digest of the index, tokens, documents.
 type ShardTuple = (PathBuf, PathBuf, u64, [u8; 32], u64, u64);
@@ -165,9 +174,60 @@ impl TokenStore {
             .collect())
     }
 
-    /// Checks every block of a shard; its number of bytes.
-    fn verify(&self, py: Python<'_>, stream: u32, shard: usize) -> PyResult<u64> {
-        py.detach(|| self.0.verify(stream, shard)).map_err(raise)
+    /// Groups of a `best_fit` view: the first batch of each and the end, and the windows of each.
+    fn groups<'py>(
+        &self,
+        py: Python<'py>,
+        stream: u32,
+        seq_len: u32,
+        group_windows: u64,
+    ) -> PyResult<Groups<'py>> {
+        if seq_len == 0 {
+            return Err(PyValueError::new_err("`seq_len` must be above 0"));
+        }
+        let groups = py
+            .detach(|| self.0.groups(stream, seq_len, group_windows))
+            .map_err(raise)?;
+        Ok((
+            PyArray1::from_vec(py, groups.first_batches),
+            PyArray1::from_vec(py, groups.windows),
+        ))
+    }
+
+    /// Parts of `best_fit` windows: window `numbers[i]` of the group of batches [firsts[i], ends[i]) of `streams[i]`.
+    fn best_fit<'py>(
+        &self,
+        py: Python<'py>,
+        seq_len: u32,
+        streams: PyReadonlyArray1<'py, u32>,
+        firsts: PyReadonlyArray1<'py, u64>,
+        ends: PyReadonlyArray1<'py, u64>,
+        numbers: PyReadonlyArray1<'py, u32>,
+    ) -> PyResult<Parted<'py>> {
+        let (streams, firsts) = (slice(&streams, "streams")?, slice(&firsts, "firsts")?);
+        let (ends, numbers) = (slice(&ends, "ends")?, slice(&numbers, "numbers")?);
+        let count = streams.len();
+        if seq_len == 0 || [firsts.len(), ends.len(), numbers.len()] != [count; 3] {
+            return Err(PyValueError::new_err(
+                "the arrays must be equally long, and `seq_len` above 0",
+            ));
+        }
+        let asks: Vec<Ask> = (0..count)
+            .map(|i| Ask {
+                stream: streams[i],
+                first: firsts[i],
+                end: ends[i],
+                number: numbers[i],
+            })
+            .collect();
+        let found = py
+            .detach(|| self.0.best_fit(&asks, seq_len))
+            .map_err(raise)?;
+        Ok((
+            PyArray1::from_vec(py, found.ends),
+            PyArray1::from_vec(py, found.starts),
+            PyArray1::from_vec(py, found.lengths),
+        ))
     }
 }
 
