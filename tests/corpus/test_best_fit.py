@@ -139,7 +139,8 @@ def test_group_tables_are_kept_and_damage_costs_only_time(root: Path, build: Bui
 def test_sources_of_a_packed_window(root: Path, build: Build) -> None:
     write_jsonl(root / "raw/a.jsonl", ["a" * 29, "b" * 3, "c" * 9, "d" * 5])
     corpus = build(ONE)
-    assert corpus.view("d", 16, "best_fit").windows == 3
+    assert corpus.view("d", 16, "best_fit").windows == 4
     assert corpus.sources("d", 16, "best_fit", 0) == [("raw/a.jsonl", 1, 0, 17)]
     assert corpus.sources("d", 16, "best_fit", 1) == [("raw/a.jsonl", 1, 16, 30)]
     assert corpus.sources("d", 16, "best_fit", 2) == [("raw/a.jsonl", row, 0, end) for row, end in ((3, 10), (4, 6))]
+    assert corpus.sources("d", 16, "best_fit", 3) == [("raw/a.jsonl", 2, 0, 4)]
