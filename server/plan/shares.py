@@ -7,7 +7,6 @@ and makes *shares* of 2^32 from them by largest remainder, ties to the bytewise 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 
 PARTS = 1 << 62
 SHARES = 1 << 32
@@ -15,6 +14,9 @@ SHARES = 1 << 32
 
 def parts(weights: Mapping[str, float], domains: Iterable[str]) -> list[int]:
     """Parts of 2^62 in the order of `domains`; a domain without a weight has 0. Some weight must be above 0."""
-    exact = {name: Fraction(weight) for name, weight in weights.items()}
-    total = sum(exact.values())
-    return [int(exact.get(name, Fraction(0)) * PARTS / total) for name in domains]
+    exact = {name: float(weight).as_integer_ratio() for name, weight in weights.items()}
+    # Denominators of floats are powers of two, so the largest is common to all.
+    common = max(bottom for _, bottom in exact.values())
+    whole = {name: top * (common // bottom) for name, (top, bottom) in exact.items()}
+    total = sum(whole.values())
+    return [whole.get(name, 0) * PARTS // total for name in domains]

@@ -51,7 +51,11 @@ impl View {
         if part == 0 || self.real == 0 {
             return 0;
         }
-        u128::from(part) * u128::from(self.windows * self.seq_len) / u128::from(self.real)
+        let room = self.windows * self.seq_len;
+        if room == self.real {
+            return u128::from(part);
+        }
+        u128::from(part) * u128::from(room) / u128::from(self.real)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Exact shares of slots from weights of real tokens: weight / fill by largest remainder, once a step.
 
+use std::cmp::Reverse;
+
 use super::cosine::HALF_COSINE;
 use super::{Curve, Member, Piece, Ramp};
 
@@ -35,15 +37,15 @@ pub fn largest_remainder(whole: u128, sizes: &[u128]) -> Vec<u128> {
         return vec![0; sizes.len()];
     }
     let mut parts: Vec<u128> = sizes.iter().map(|&size| size * whole / total).collect();
-    let mut missing = (whole - parts.iter().sum::<u128>()) as usize;
-    let mut order: Vec<usize> = (0..sizes.len()).collect();
-    order.sort_by_cached_key(|&i| std::cmp::Reverse(sizes[i] * whole % total));
-    for &i in &order {
-        if missing == 0 {
-            break;
-        }
-        parts[i] += 1;
-        missing -= 1;
+    let missing = (whole - parts.iter().sum::<u128>()) as usize;
+    if missing > 0 {
+        let remainder = |i: usize| sizes[i] * whole - parts[i] * total;
+        // Less than one whole part is missing for each size that has a remainder, so `missing` is below their number.
+        let mut order: Vec<(Reverse<u128>, usize)> = (0..sizes.len())
+            .map(|i| (Reverse(remainder(i)), i))
+            .collect();
+        order.select_nth_unstable(missing - 1);
+        order[..missing].iter().for_each(|&(_, i)| parts[i] += 1);
     }
     parts
 }

@@ -114,42 +114,42 @@ impl<'a> Step<'a> {
 
     fn multinomial(&mut self, step: u64) -> Result<(), Ended> {
         let key = rng::key(self.piece.seed, "draw", step, "");
+        let mut ends = ends_of(&self.shares);
         for slot in 0..self.piece.batch {
             let place = (rng::random_u64(key, u64::from(slot)) >> SHARE_BITS) as i64;
-            self.take(holder(&self.shares, place))?;
+            if self.take(ends.partition_point(|&end| end <= place))? {
+                ends = ends_of(&self.shares);
+            }
         }
         Ok(())
     }
 
-    /// Counts a window of domain `i`, and closes the domain if it was the last that its cap allows.
-    fn take(&mut self, i: usize) -> Result<(), Ended> {
+    /// Counts a window of domain `i`; closes the domain, and returns true, if it was the last that its cap allows.
+    fn take(&mut self, i: usize) -> Result<bool, Ended> {
         if self.counts[i] == self.left[i] {
             return Err(Ended { domain: i });
         }
         self.counts[i] += 1;
-        let slots_left = u64::from(self.piece.batch) - self.counts.iter().sum::<u64>();
-        let last =
-            self.counts[i] == self.left[i] && self.piece.members[i].at_cap == AtCap::Redistribute;
-        if last {
-            self.parts[i] = 0;
-            self.shares = shares(&self.parts, &self.piece.members);
-            give_away(self.domains, i, &self.shares);
+        if self.counts[i] < self.left[i] || self.piece.members[i].at_cap == AtCap::Stop {
+            return Ok(false);
         }
-        if slots_left > 0 && self.parts.iter().all(|&part| part == 0) {
+        self.parts[i] = 0;
+        self.shares = shares(&self.parts, &self.piece.members);
+        give_away(self.domains, i, &self.shares);
+        let dealt: u64 = self.counts.iter().sum();
+        if dealt < u64::from(self.piece.batch) && self.parts.iter().all(|&part| part == 0) {
             return Err(Ended { domain: i });
         }
-        Ok(())
+        Ok(true)
     }
 }
 
-/// The domain whose part of [0, 2^32) holds `place`.
-fn holder(shares: &[i64], place: i64) -> usize {
+/// Ends of the domains' parts of [0, 2^32), in order.
+fn ends_of(shares: &[i64]) -> Vec<i64> {
     let mut end = 0;
-    shares
-        .iter()
-        .position(|share| {
-            end += share;
-            place < end
-        })
-        .expect("shares sum to 2^32")
+    let sums = shares.iter().map(|share| {
+        end += share;
+        end
+    });
+    sums.collect()
 }
