@@ -41,7 +41,7 @@ def test_mosaic_mistakes(streams: dict[str, Any], message: str) -> None:
 
 
 def test_megatron_blend() -> None:
-    mix = from_megatron("30 /data/web_text_document 70 /data/code_text_document".split())
+    mix = from_megatron(["30", "/data/web_text_document", "70", "/data/code_text_document"])
     assert mix.weights == {"web": 0.3, "code": 0.7}
     assert from_megatron(["data/web", "data/code"], {"web": 300, "code": 100}).weights == {"web": 0.75, "code": 0.25}
 
