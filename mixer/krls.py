@@ -44,13 +44,18 @@ DEFAULT_LARGEST_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KrlsSpec:
-    """What to compute. `lam` is absolute, as published; `relative_lam` in units of trace(Omega) / k; at most one."""
+    """What to compute. `lam` is absolute, as published; `relative_lam` in units of trace(Omega) / k; at most one.
+
+    unit_length: scale every embedding (less the mean, in `reference`) to length 1 first, so that scores measure
+    direction alone; in neither publication.
+    """
 
     convention: Convention = "reference"
     purpose: Purpose = "pretrain"
     lam: float | None = None
     relative_lam: float | None = None
     temperature: float | None = None
+    unit_length: bool = False
 
     def __post_init__(self) -> None:
         if self.convention not in get_args(Convention):
@@ -95,7 +100,8 @@ class KrlsResult:
         """Convention, parameters, diagnostics and warnings, as `headrace.mixer.result.finish` takes them."""
         return {
             "convention": spec.convention,
-            "parameters": {"purpose": spec.purpose, "lam": self.lam, "temperature": spec.used_temperature},
+            "parameters": {"purpose": spec.purpose, "lam": self.lam, "temperature": spec.used_temperature}
+            | {"unit_length": spec.unit_length},
             "diagnostics": {
                 "relative_lam": self.relative_lam if self.mean_square > 0 else None,
                 "mean_square": self.mean_square,
@@ -163,7 +169,7 @@ def _paper(names: tuple[str, ...], rows: Vector, spec: KrlsSpec) -> KrlsResult:
             f"embeddings: `{zero[0]}` is all zeros, so its inverse score is infinite; embed samples of it, or leave it "
             "out"
         )
-    omega = gram(rows)
+    omega = gram(_scaled(rows) if spec.unit_length else rows)
     mean_square = float(np.trace(omega)) / len(names)
     lam = _lam(spec, mean_square)
     scores = leverage_scores(omega, lam)
@@ -173,13 +179,21 @@ def _paper(names: tuple[str, ...], rows: Vector, spec: KrlsSpec) -> KrlsResult:
 def _reference(names: tuple[str, ...], rows: Vector, spec: KrlsSpec) -> KrlsResult:
     # Centring the rows first is the same matrix as centring Omega, without the cancellation of large common means.
     spread = rows - rows.mean(axis=0)
-    omega = gram(spread)
-    mean_square = float(np.trace(omega)) / len(names)
+    mean_square = float(np.square(spread).sum()) / len(names)
     if mean_square <= np.finfo(np.float64).eps ** 2 * float(np.square(rows).sum()) * len(names):
         return _indistinct(names, spec)
+    omega = gram(_scaled(spread) if spec.unit_length else spread)
+    mean_square = float(np.trace(omega)) / len(names)
     lam = _lam(spec, mean_square)
     scores = leverage_scores(omega, lam)
     return _result(names, scores, scores / scores.sum(), spec, lam, mean_square, guard=REFERENCE_GUARD)
+
+
+def _scaled(rows: Vector) -> Vector:
+    """Rows of length 1; one that is zero (a domain at the very centre) stays zero."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    result: Vector = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return result
 
 
 def _indistinct(names: tuple[str, ...], spec: KrlsSpec) -> KrlsResult:

@@ -319,6 +319,7 @@ def manual(weight: tuple[str, ...], path: Path | None, **options: Any) -> None:
 @click.option("--lam", type=float, help="Lambda, absolute (reference code: 10).")
 @click.option("--relative-lam", type=float, help="Lambda in units of the mean squared norm of the embeddings.")
 @click.option("--temperature", "softness", type=float, help="Temperature of the softmax.")
+@click.option("--unit-length", is_flag=True, help="Scale embeddings to length 1 first: scores of direction alone.")
 @shared
 def krls_(
     embeddings: Path,
@@ -327,13 +328,21 @@ def krls_(
     lam: float | None,
     relative_lam: float | None,
     softness: float | None,
+    unit_length: bool,
     **options: Any,
 ) -> None:
     """Chameleon: leverage scores of domain embeddings. No domain gets more than half unless --largest-share says so."""
     from headrace.mixer.embeddings import load_embeddings
     from headrace.mixer.krls import DEFAULT_LARGEST_SHARE, KrlsSpec, krls
 
-    spec = KrlsSpec(convention=convention, purpose=purpose, lam=lam, relative_lam=relative_lam, temperature=softness)
+    spec = KrlsSpec(
+        convention=convention,
+        purpose=purpose,
+        lam=lam,
+        relative_lam=relative_lam,
+        temperature=softness,
+        unit_length=unit_length,
+    )
     found = load_embeddings(embeddings)
     result = krls(found.vectors, spec)
     Request(options, largest_share=DEFAULT_LARGEST_SHARE if len(found.vectors) > 2 else 1.0).finish(

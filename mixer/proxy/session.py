@@ -124,11 +124,7 @@ def train_proxy(
 
 
 def _fresh(opened: Opened, plan: ProxyPlan) -> Trainer:
-    if opened.next_step:
-        raise ConflictError(
-            f"run `{opened.run}` is at step {opened.next_step}, but there is no checkpoint of a proxy to go on from; "
-            "give the folder that holds it, or make a new run for the proxy"
-        )
+    """A proxy before its first step. A run that was trained on before serves the same steps again, from the first."""
     changes = {"seed": plan.seed, "device": plan.device} | ({"steps": plan.steps} if plan.steps else {})
     model = model_config(plan.size, vocab_size=opened.vocab_size, seq_len=shape_of(opened).seq_len)
     return Trainer(model, train_config(plan.size, **changes))

@@ -79,6 +79,17 @@ def test_scale_matters_and_is_reported() -> None:
     assert tuple(relative[0].weights.values()) == pytest.approx(tuple(relative[1].weights.values()))
 
 
+@pytest.mark.parametrize("convention", ["paper", "reference"])
+def test_unit_length_ignores_how_long_an_embedding_is(convention: Convention) -> None:
+    one, two = np.array([1.0, 0.2, 0.0]), np.array([0.1, 1.0, 0.3])
+    rows = {"a": one, "b": -one, "c": two, "d": -two}  # pairs, so that the mean stays where it is
+    longer = rows | {"a": 3 * one, "b": -3 * one}
+    plain = KrlsSpec(convention=convention, relative_lam=0.1)
+    unit = KrlsSpec(convention=convention, relative_lam=0.1, unit_length=True)
+    assert krls(longer, unit).weights == pytest.approx(krls(rows, unit).weights, abs=1e-9)
+    assert krls(longer, plain).weights != pytest.approx(krls(rows, plain).weights, abs=1e-3)
+
+
 @pytest.mark.parametrize(("lam", "says"), [(1e-6, "near 1"), (0.5, ""), (1e3, "length only")])
 def test_a_lambda_off_the_scale_is_said(lam: float, says: str) -> None:
     found = krls(matrix(A3), KrlsSpec(convention="paper", lam=lam)).warnings

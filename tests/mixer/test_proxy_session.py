@@ -1,0 +1,115 @@
+"""From a served run to weights, with a real server: directions, resume, the files, new domains, a sweep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+
+from click.testing import CliRunner, Result  # noqa: E402
+from headrace.client.cli.mixer import mixer  # noqa: E402
+from headrace.mixer.embeddings import load_embeddings  # noqa: E402
+from headrace.mixer.krls import KrlsSpec  # noqa: E402
+from headrace.mixer.proxy.checkpoint import load, model_digest  # noqa: E402
+from headrace.mixer.proxy.session import ProxyPlan, embed_run, proxy_weights, train_proxy  # noqa: E402
+from headrace.mixer.result import load as load_mixture  # noqa: E402
+from headrace.mixer.trials import load_trials  # noqa: E402
+from headrace.proto.errors import ConflictError  # noqa: E402
+from mixer_rig import DOCUMENTS, Server, run_toml  # noqa: E402
+
+PAPER = KrlsSpec(convention="paper", relative_lam=0.01)
+
+
+def test_redundant_domains_gain_in_pretraining(server: Server, make_run: Callable[..., str], tmp_path: Path) -> None:
+    seen: list[int] = []
+    outcome = proxy_weights(
+        server.address,
+        make_run(),
+        folder=tmp_path,
+        steps=60,
+        windows=16,
+        krls_spec=PAPER,
+        on_step=lambda report: seen.append(report.step),
+    )
+    assert seen == list(range(60))
+    weights = outcome.mixture.raw
+    assert set(weights) == set(DOCUMENTS)
+    assert min(weights["plain"], weights["twin"]) > max(weights["other"], weights["noise"], weights["small"])
+    assert load_mixture(tmp_path / "mixture.json") == outcome.mixture
+    assert load_embeddings(tmp_path / "embeddings.npz").digest == outcome.embeddings.digest
+    assert outcome.mixture.inputs["proxy"] == model_digest(load(tmp_path / "proxy.npz").trainer.model)
+    assert outcome.mixture.diagnostics["flops"] == outcome.flops > 0
+
+
+def test_a_training_that_was_cut_short_ends_with_the_same_proxy(
+    server: Server, make_run: Callable[..., str], tmp_path: Path
+) -> None:
+    class CutError(Exception):
+        pass
+
+    def cut(report: object) -> None:
+        if getattr(report, "step", 0) == 17:
+            raise CutError
+
+    plan = ProxyPlan(steps=24, save_every=8)
+    whole, _ = train_proxy(server.address, make_run(), plan, tmp_path / "whole")
+    run = make_run()
+    with pytest.raises(CutError):
+        train_proxy(server.address, run, plan, tmp_path / "cut", cut)
+    assert load(tmp_path / "cut" / "proxy.npz").trainer.step == 16
+    again, _ = train_proxy(server.address, run, plan, tmp_path / "cut")
+    assert model_digest(again.model) == model_digest(whole.model)
+    other, _ = train_proxy(server.address, make_run(seed=8), plan, tmp_path / "other")
+    assert model_digest(other.model) != model_digest(whole.model)
+    with pytest.raises(ConflictError, match="seed 0 for 24 steps"):
+        train_proxy(server.address, run, ProxyPlan(steps=30), tmp_path / "cut")
+    anew, _ = train_proxy(server.address, run, plan, tmp_path / "empty")
+    assert model_digest(anew.model) == model_digest(whole.model)  # the run serves its past again, exactly
+
+
+def test_a_new_domain_is_embedded_by_the_old_proxy(
+    server: Server, make_run: Callable[..., str], tmp_path: Path
+) -> None:
+    plan = ProxyPlan(steps=20, windows=8)
+    four = {name: 1.0 for name in DOCUMENTS if name != "twin"} | {"twin": 0.0}
+    trainer, _ = train_proxy(server.address, make_run(four), plan, tmp_path)
+    before = model_digest(trainer.model)
+    newcomer = make_run({name: float(name == "twin") for name in DOCUMENTS}, steps=4)
+    train_proxy(server.address, newcomer, ProxyPlan(steps=2), tmp_path / "seal")  # seals steps that can be observed
+    found = embed_run(server.address, newcomer, plan, trainer, domains=["twin"])
+    assert set(found.vectors) == {"twin"}
+    assert model_digest(trainer.model) == before == found.meta["proxy"]
+
+
+def headrace(*arguments: str | Path) -> Result:
+    done = CliRunner().invoke(mixer, [str(word) for word in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_a_sweep_by_the_command(server: Server, make_run: Callable[..., str], corpus: Path, tmp_path: Path) -> None:
+    held_out = make_run(kind="eval", steps=5, seed=99)
+    template = tmp_path / "RUN.toml"
+    template.write_text(run_toml("template", corpus, dict.fromkeys(DOCUMENTS, 1.0), steps=30))
+    counts = tmp_path / "counts.json"
+    counts.write_text(json.dumps({name: 1000 * number for name, number in DOCUMENTS.items()}))
+    for name, weights in (("noisy", {"noise": 1.0}), ("clean", {"plain": 1.0, "other": 1.0})):
+        parts = [word for d in DOCUMENTS for word in ("--weight", f"{d}={weights.get(d, 0.0)}")]
+        headrace("compute", "manual", *parts, "--out", tmp_path / f"{name}.json")
+    arguments = (
+        *("ablate", template, "--server", server.address, "--held-out", held_out, "--folder", tmp_path / "sweep"),
+        *("--candidate", tmp_path / "noisy.json", "--candidate", tmp_path / "clean.json"),
+        *("--target", "plain=1", "--target", "other=1", "--steps", "25"),
+    )
+    assert "noisy (missing)" in headrace(*arguments, "--dry-run").stdout
+    assert "best measured: clean" in headrace(*arguments).stdout
+    first = load_trials(tmp_path / "sweep")
+    assert first[0].losses["plain"] < first[1].losses["plain"]
+    again = headrace(*arguments, "--json")
+    assert "2 of 2 trials are there" in again.stderr
+    assert [entry["name"] for entry in json.loads(again.stdout)["trials"]] == ["clean", "noisy"]
