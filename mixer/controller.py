@@ -139,7 +139,7 @@ def decide(state: ControllerState, window: Window, config: MixerConfig) -> tuple
 def _fault(window: Window, config: MixerConfig) -> str:
     size = window.end - window.first
     if window.reported < config.guardrails.coverage * size:
-        return f"only {window.reported} of {size} steps were reported; do the trainers call report_losses?"
+        return f"only {window.reported} of {size} steps were reported; do the trainers call `loader.report`?"
     silent = [name for name, weight in window.weights.items() if weight > 0 and name not in window.report.domains]
     if silent:
         return f"`{silent[0]}` has weight {window.weights[silent[0]]:.6f} but no usable loss in {size} steps"

@@ -1,0 +1,255 @@
+"""The mixer's service on a real server: pushes, proposals, conflicts, crashes of either side."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from click.testing import CliRunner
+from headrace.client import Loader
+from headrace.client.cli.mixer import mixer
+from headrace.client.feedback import DomainLoss
+from headrace.mixer.config import read_config
+from headrace.mixer.journal import Journal
+from headrace.mixer.remote import Remote
+from headrace.mixer.result import load
+from headrace.mixer.serve import Service
+from headrace.proto.errors import ConflictError, UnavailableError
+from headrace.proto.v1 import control_pb2, control_pb2_grpc
+from mixer_rig import DOCUMENTS, Server
+
+SPEEDS = {"noise": 0.0, "other": 1.0, "plain": 4.0, "small": 1.0, "twin": 1.0}
+
+
+class Trainer:
+    """A trainer that takes steps through the real loader and reports losses that fall at known speeds."""
+
+    def __init__(self, server: Server, run: str) -> None:
+        self.loader = Loader(server.address, run, rank=0, world=1)
+        self.server, self.run, self.step = server, run, 0
+
+    def take(self, steps: int, *, silent: str = "") -> None:
+        for _, batch in zip(range(steps), self.loader, strict=False):
+            counts = {name: batch.names.count(name) * batch.seq_len for name in set(batch.names)}
+            self.loader.report(
+                batch.step,
+                batch.segment,
+                {
+                    name: DomainLoss(loss_sum=tokens * (5 - 0.002 * SPEEDS[name] * batch.step), tokens=tokens)
+                    for name, tokens in counts.items()
+                    if name != silent
+                },
+            )
+            self.step = batch.step + 1
+            if self.step % 32 == 0:
+                self.wait()
+
+    def wait(self) -> None:
+        """Reports are news, and the oldest give way: a loop without a model in it must not outrun them."""
+        deadline = time.monotonic() + 30
+        with Remote(self.server.address, self.run) as remote:
+            while len(remote.losses(0, self.step)) < self.step:
+                assert time.monotonic() < deadline, "the losses never came"
+                time.sleep(0.02)
+
+    def close(self) -> None:
+        self.loader.close()
+
+
+@pytest.fixture
+def trainer(server: Server, make_run: Callable[..., str]) -> Iterator[Trainer]:
+    opened = Trainer(server, make_run(steps=2000))
+    yield opened
+    opened.close()
+
+
+def write(folder: Path, server: Server, run: str, mode: str = "auto") -> Path:
+    path = folder / "MIXER.toml"
+    path.write_text(
+        f'[mixer]\nrun = "{run}"\nserver = "{server.address}"\nmode = "{mode}"\npoll = 0.05\n'
+        '[method]\nrule = "velocity"\neta = 20.0\n[guardrails]\nlargest_change = 0.05\nfloor = 0.01\n'
+    )
+    return path
+
+
+def settle(server: Server, run: str, steps: int) -> None:
+    """Wait until the store knows that `steps` were taken and reported."""
+    deadline = time.monotonic() + 20
+    with Remote(server.address, run) as remote:
+        while time.monotonic() < deadline:
+            if remote.facts().settled >= steps and len(remote.losses(0, steps)) >= steps:
+                return
+            time.sleep(0.05)
+    raise AssertionError("the losses never settled")
+
+
+def tick(path: Path) -> int:
+    config = read_config(path)
+    with Remote(config.server, config.run) as remote, Journal(config.folder / "journal.jsonl") as journal:
+        return Service(config, remote, journal).tick()
+
+
+def entries(path: Path, kind: str) -> list[Any]:
+    lines = (path.parent / "mixer" / "journal.jsonl").read_text().splitlines()
+    return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+
+
+def weights(server: Server, run: str) -> dict[str, float]:
+    with Remote(server.address, run) as remote:
+        return remote.facts().weights
+
+
+def test_it_pushes_within_the_guardrails_and_replays(server: Server, trainer: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, server, trainer.run)
+    assert tick(path) == 0
+    trainer.take(110)
+    settle(server, trainer.run, 100)
+    assert tick(path) == 1  # the first window has nothing to compare with
+    trainer.take(100)
+    settle(server, trainer.run, 200)
+    assert tick(path) == 1
+    (outcome,) = entries(path, "outcome")
+    found = weights(server, trainer.run)
+    assert found["plain"] == pytest.approx(0.25)  # the fastest fall, by the largest step allowed
+    assert outcome["from_step"] >= 210
+    assert outcome["from_step"] - 200 <= 30  # window end to effect: at most the lead and what was under way
+    before = entries(path, "decision")
+    assert tick(path) == 0  # started anew: the journal is replayed and decides nothing twice
+    assert entries(path, "decision") == before
+
+
+def test_a_lost_answer_is_asked_for_again_and_changes_nothing_twice(
+    server: Server, trainer: Any, tmp_path: Path
+) -> None:
+    path = write(tmp_path, server, trainer.run)
+    tick(path)
+    trainer.take(210)
+    settle(server, trainer.run, 200)
+    tick(path)
+    journal = tmp_path / "mixer" / "journal.jsonl"
+    lines = journal.read_text().splitlines()
+    (lost,) = entries(path, "outcome")
+    journal.write_text("".join(f"{line}\n" for line in lines[:-1]))  # killed between the push and its answer
+    tick(path)
+    assert entries(path, "outcome") == [lost]
+    with grpc.insecure_channel(server.address) as channel:
+        stub = control_pb2_grpc.ControlServiceStub(channel)
+        events = stub.ListEvents(control_pb2.ListEventsRequest(run=trainer.run)).events
+    assert len(events) == 1
+    assert events[0].author == "mixer"
+
+
+def test_someone_elses_change_makes_a_push_void(server: Server, trainer: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, server, trainer.run)
+    tick(path)
+    trainer.take(110)
+    settle(server, trainer.run, 100)
+    tick(path)
+    trainer.take(100)
+    settle(server, trainer.run, 200)
+    config = read_config(path)
+
+    class Raced(Remote):
+        def push(self, mixture: Any, **details: Any) -> Any:
+            result = tmp_path / "mine.json"
+            CliRunner().invoke(mixer, ["compute", "uniform", *domains(), "--out", str(result)])
+            apply(server, trainer.run, result)
+            return super().push(mixture, **details)
+
+    with Raced(config.server, config.run) as remote, Journal(config.folder / "journal.jsonl") as journal:
+        assert Service(config, remote, journal).tick() == 1
+    (outcome,) = entries(path, "outcome")
+    assert "void" in outcome
+    assert weights(server, trainer.run) == pytest.approx(dict.fromkeys(DOCUMENTS, 0.2))
+
+
+def domains() -> list[str]:
+    return [word for name in DOCUMENTS for word in ("--domain", name)]
+
+
+def apply(server: Server, run: str, result: Path, *more: str) -> str:
+    done = CliRunner().invoke(mixer, ["apply", run, str(result), "--server", server.address, *more])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_proposal_waits_for_a_human(server: Server, trainer: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, server, trainer.run, mode="propose")
+    tick(path)
+    for _ in range(2):
+        trainer.take(105)
+        settle(server, trainer.run, trainer.step - 10)
+        tick(path)
+    proposal = tmp_path / "mixer" / "proposal-200.json"
+    assert weights(server, trainer.run)["plain"] == pytest.approx(0.2)
+    assert "would hold" in apply(server, trainer.run, proposal, "--dry-run")
+    assert weights(server, trainer.run)["plain"] == pytest.approx(0.2)
+    assert apply(server, trainer.run, proposal) == apply(server, trainer.run, proposal)
+    assert weights(server, trainer.run) == pytest.approx(load(proposal).weights, abs=1e-6)
+
+
+def test_a_domain_that_falls_silent_freezes_the_weights(server: Server, trainer: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, server, trainer.run)
+    tick(path)
+    trainer.take(100)
+    trainer.take(110, silent="other")
+    settle(server, trainer.run, 200)
+    tick(path)
+    assert [entry["decision"] for entry in entries(path, "decision")] == ["hold", "freeze"]
+    assert "`other`" in entries(path, "decision")[1]["reason"]
+    assert weights(server, trainer.run)["plain"] == pytest.approx(0.2)
+
+
+def test_a_changed_configuration_does_not_continue_an_old_journal(server: Server, trainer: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, server, trainer.run)
+    tick(path)
+    for _ in range(2):
+        trainer.take(105)
+        settle(server, trainer.run, trainer.step - 10)
+        tick(path)
+    path.write_text(path.read_text().replace("largest_change = 0.05", "largest_change = 0.01"))
+    with pytest.raises(ConflictError, match="decides otherwise"):
+        tick(path)
+
+
+def test_killed_mixers_and_servers_change_nothing(server: Server, trainer: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, server, trainer.run)
+    code = "from headrace.client.cli.main import run; run()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "mixer", "serve", str(path)], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert "watching run" in process.stderr.readline()
+    trainer.take(110)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    trainer.take(100)  # the stream goes on without a mixer
+    settle(server, trainer.run, 200)
+    assert weights(server, trainer.run)["plain"] == pytest.approx(0.2)
+    config = read_config(path)
+    with Remote(config.server, config.run) as remote, Journal(config.folder / "journal.jsonl") as journal:
+        service = Service(config, remote, journal)
+        server.kill()
+        with pytest.raises(UnavailableError):
+            service.tick()
+        stop = threading.Event()
+        thread = threading.Thread(target=service.run, args=(stop,))
+        thread.start()
+        server.start()
+        deadline = time.monotonic() + 30
+        while not entries(path, "outcome") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        stop.set()
+        thread.join()
+    assert weights(server, trainer.run)["plain"] == pytest.approx(0.25)
