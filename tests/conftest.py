@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from postgres import PostgresServer, find_binaries
@@ -17,3 +18,11 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer(binaries)
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The manifest of a small corpus of three domains."""
+    from corpora import build_small_corpus
+
+    return build_small_corpus(tmp_path_factory.mktemp("corpus"))

@@ -146,6 +146,7 @@ def _sqlite_engine(path: Path, *, create: bool, name: str) -> sa.Engine:
 
 def _postgres_engine(url: sa.URL, *, read_only: bool) -> sa.Engine:
     settings = {"statement_timeout": 10000, "lock_timeout": 10000, "synchronous_commit": "on"}
+    settings["idle_in_transaction_session_timeout"] = 5000  # a server that stops in a transaction keeps no lock
     if read_only:
         settings["default_transaction_read_only"] = "on"
     words = " ".join(f"-c {name}={value}" for name, value in settings.items())
@@ -158,7 +159,7 @@ def translated(name: str) -> Iterator[None]:
     """Turns what a driver raises into the project's errors: a full disk is a limit, the rest is an absence."""
     try:
         yield
-    except HeadraceError:
+    except (HeadraceError, sa.exc.IntegrityError):  # two writers of one new row: the caller knows what it means
         raise
     except sa.exc.SQLAlchemyError as error:
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()[0]

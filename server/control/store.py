@@ -7,8 +7,11 @@ that of two writers one wins and the other is told so.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
+import sqlalchemy as sa
+from headrace.proto.errors import UnavailableError
 from headrace.server.control import events, leases, losses, runs, seal
 from headrace.server.control.database import Database
 from headrace.server.control.events import Check, Wish
@@ -27,6 +30,7 @@ class Store:
         """Opens the store; a writer of an SQLite file takes its lock (ConflictError when a server holds it)."""
         self._database = Database(url, create=writable)
         self.name = self._database.name
+        self.is_shared = not self._database.is_sqlite  # other servers may change it
         self._lock = StoreLock(self._database.path) if writable and self._database.is_sqlite else None
         try:
             if writable:
@@ -45,8 +49,10 @@ class Store:
 
     def create_run(self, new: NewRun) -> tuple[RunRecord, bool]:
         """Makes a run, or answers an equal one of the same name; the flag says which."""
-        with self._database.write() as connection:
-            return runs.create_run(connection, new, self._database.now_us(connection))
+        for _ in range(2):  # two servers may make the same run at once: the second look finds the winner's
+            with contextlib.suppress(sa.exc.IntegrityError), self._database.write() as connection:
+                return runs.create_run(connection, new, self._database.now_us(connection))
+        raise UnavailableError(f"run `{new.name}` is being made by somebody else just now; try again")
 
     def runs(self) -> tuple[RunRecord, ...]:
         """All runs, by name."""

@@ -72,7 +72,7 @@ def domain_figures(view: View, step: int) -> Sequence[DomainFigures]:
             target=target.get(name, 0.0),
             share=tokens / total if total else 0.0,
             tokens=tokens,
-            epochs=tokens / view.plan.facts.tokens[name],
+            epochs=tokens / max(1, view.plan.size(name, step)),
         )
         for name, tokens in zip(view.plan.domains, map(int, served), strict=True)
     ]

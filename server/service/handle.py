@@ -29,6 +29,7 @@ logger = logging.getLogger("headrace.server")
 
 _WRITE_EVERY = 1.0
 _RETRY_AFTER = 0.5
+_POLL_SOON = 0.05
 
 
 class RunHandle:
@@ -44,6 +45,8 @@ class RunHandle:
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
         self._written = 0.0
+        self._asked = time.monotonic()
+        self._waiters = 0
         self._refreshing: asyncio.Task[None] | None = None
         self._turn_lock = asyncio.Lock()
         self._task = asyncio.create_task(self._keep_sealing(), name=f"seal {view.run.name}")
@@ -136,22 +139,21 @@ class RunHandle:
         await asyncio.shield(self._refreshing)
 
     async def wait(self, ready: Callable[[View], bool], seconds: float) -> bool:
-        """Waits until a view is `ready`, at most this long."""
+        """Waits until a view is `ready`, at most this long. A shared store is asked often while somebody waits."""
         until = time.monotonic() + seconds
-        while not ready(self.view):
-            left = until - time.monotonic()
-            if left <= 0 or self.data_error is not None:
-                return ready(self.view)
-            self._wake.set()
-            moved = self._moved
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(moved.wait(), left)
+        self._waiters += 1
+        try:
+            while not ready(self.view):
+                left = until - time.monotonic()
+                if left <= 0 or self.data_error is not None:
+                    return ready(self.view)
+                self._wake.set()
+                moved = self._moved
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(moved.wait(), left)
+        finally:
+            self._waiters -= 1
         return True
-
-    def take(self, view: View) -> None:
-        """Adopts a view that another call has got from the store."""
-        if view.run.sequence >= self.view.run.sequence and view.run.seal >= self.view.run.seal:
-            self._replace(view)
 
     def _replace(self, view: View) -> None:
         self.view = view
@@ -173,7 +175,8 @@ class RunHandle:
                 self.store_error = error
                 raise
             self.store_error = None
-            self._written = time.monotonic()
+            self._asked = time.monotonic()
+            self._written = self._asked if words else self._written
             self._adopt(advanced)
 
     def _put_back(self, words: dict[bytes, int]) -> None:
@@ -192,7 +195,8 @@ class RunHandle:
     async def _keep_sealing(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _WRITE_EVERY)
+                pause = _POLL_SOON if self._waiters and self._store.store.is_shared else _WRITE_EVERY
+                await asyncio.wait_for(self._wake.wait(), pause)
             self._wake.clear()
             try:
                 await self._turn()
@@ -212,8 +216,17 @@ class RunHandle:
                 await self._advance(Raise(to=to, head=view.run.head, anchors=view.anchors(to)))
                 if self.view.run.seal < to and self.view.run.head != view.run.head:
                     self._wake.set()  # an event came in between: plan again
-        if self._words and time.monotonic() - self._written >= _WRITE_EVERY:
+        if self._is_due():
             await self._advance(None)
+
+    def _is_due(self) -> bool:
+        """Words wait for a second at most; what other servers have written to a shared store is read as often."""
+        now = time.monotonic()
+        if self._words and now - self._written >= _WRITE_EVERY:
+            return True
+        if not self._store.store.is_shared:
+            return False
+        return now - self._asked >= (_POLL_SOON if self._waiters else _WRITE_EVERY)
 
     async def _checked(self, view: View, target: int) -> int:
         """The step up to which every block has been read and is good."""

@@ -31,11 +31,11 @@ def make_plan(
 def new_run(text: str, *, place: str, base_dir: str, author: str, corpora: Corpora) -> NewRun:
     """What a RUN.toml asks for, checked against its corpus; raises ConfigError, NotFoundError or UsageError."""
     spec = RunSpec.from_toml(text, place=place)
-    opened = corpora.open(corpus_path(base_dir, spec))
+    opened = corpora.open(corpus_path(base_dir, spec)).for_kind(spec.kind)
     digest = spec.digest(opened.digest)
     plan = make_plan(spec, opened, (), ())
-    for span in plan.timeline.spans:  # a view without windows, or a weight without a share, is refused now
-        plan.shares(span.first)
+    for span in plan.spans():  # a view without windows, or a weight without a share, is refused now
+        plan.piece(span)
     seal = 0
     if spec.kind == "eval":
         if plan.end is None:
@@ -55,8 +55,13 @@ def new_run(text: str, *, place: str, base_dir: str, author: str, corpora: Corpo
     )
 
 
-def open_view(snapshot: Snapshot, anchors: tuple[tuple[int, str], ...], corpora: Corpora) -> tuple[View, Corpus]:
-    """The view of a run; refuses another plan version, and a corpus that is not the one the run was made with."""
+def open_view(
+    snapshot: Snapshot, anchors: tuple[tuple[int, str], ...], corpora: Corpora, *, folder: str | None = None
+) -> tuple[View, Corpus]:
+    """The view of a run; refuses another plan version, and a corpus that is not the one the run was made with.
+
+    `folder` is where relative paths of the spec start on this machine, by default where the run was made.
+    """
     run = snapshot.run
     if run.plan_version != PLAN_VERSION:
         raise ConflictError(
@@ -64,19 +69,20 @@ def open_view(snapshot: Snapshot, anchors: tuple[tuple[int, str], ...], corpora:
             f"use the version that made it"
         )
     spec = RunSpec.from_json(run.spec_json)
-    corpus = corpora.open(corpus_path(run.base_dir, spec))
-    _check_digest(run, spec, corpus)
+    path = corpus_path(folder or run.base_dir, spec)
+    corpus = corpora.open(path).for_kind(spec.kind)
+    _check_digest(run, spec, corpus, path)
     log.verify(snapshot.events)
     view = View(run=run, plan=make_plan(spec, corpus, snapshot.events, anchors), events=snapshot.events, lease=None)
     return view.with_lease(snapshot.lease), corpus
 
 
-def _check_digest(run: RunRecord, spec: RunSpec, corpus: Corpus) -> None:
+def _check_digest(run: RunRecord, spec: RunSpec, corpus: Corpus, path: Path) -> None:
     digest = spec.digest(corpus.digest)
     if digest != run.spec_digest:
         raise ConflictError(
             f"run `{run.name}` was made with spec digest {run.spec_digest.hex()[:16]}, but with the corpus now at "
-            f"{corpus_path(run.base_dir, spec)} (digest {corpus.digest.hex()[:16]}) it is {digest.hex()[:16]}; "
+            f"{path} (digest {corpus.digest.hex()[:16]}) it is {digest.hex()[:16]}; "
             f"put the run's corpus back, or create a new run on this one"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from headrace.proto.errors import NotFoundError
+from headrace.proto.errors import ConfigError, NotFoundError
 from headrace.server.control.aio import AsyncStore
 from headrace.server.control.records import NewRun, RunRecord
 from headrace.server.control.store import Store
@@ -22,6 +22,7 @@ class Registry:
         self.store = store
         self._corpora = Corpora()
         self._by_name: dict[str, RunHandle] = {}
+        self._folders: dict[str, str] = {}
         self._opening = asyncio.Lock()
 
     @property
@@ -54,8 +55,14 @@ class Registry:
 
     async def create_from_file(self, path: Path) -> tuple[RunRecord, bool]:
         """Makes the run of a file that the server's configuration names."""
-        text = await asyncio.to_thread(path.read_text, encoding="utf-8")
-        return await self.create(text, place=str(path), base_dir=str(path.resolve().parent), author="server")
+        try:
+            text = await asyncio.to_thread(path.read_text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}; check `runs` of the server's file") from None
+        folder = str(path.resolve().parent)
+        run, created = await self.create(text, place=str(path), base_dir=folder, author="server")
+        self._folders[run.name] = folder  # where this server has the corpus; another one may have it elsewhere
+        return run, created
 
     async def close(self) -> None:
         """Writes what is still unwritten and stops every task."""
@@ -63,7 +70,8 @@ class Registry:
 
     def _read(self, store: Store, name: str) -> tuple[View, Corpus]:
         snapshot = store.snapshot(name)
-        return open_view(snapshot, store.anchors(snapshot.run.id), self._corpora)
+        anchors = store.anchors(snapshot.run.id)
+        return open_view(snapshot, anchors, self._corpora, folder=self._folders.get(name))
 
 
 def _create(

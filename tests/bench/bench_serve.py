@@ -26,7 +26,7 @@ from typing import Any
 import grpc
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "service"))
+sys.path.insert(0, str(HERE.parent))
 OPTIONS = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
 SEQ_LEN = 4096
 BATCH = 512

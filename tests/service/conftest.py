@@ -1,4 +1,4 @@
-"""One corpus for all service tests, and one server a module; each test makes a run of its own in it."""
+"""One server a module; each test makes a run of its own in it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import build_small_corpus
 from rig import Raw, ServerProcess, serving, write_run
 
 _numbers = count()
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_small_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

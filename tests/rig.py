@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,14 @@ class ServerProcess:
         self.process.send_signal(signal.SIGTERM)
         return self._reap()
 
-    def pause(self, seconds: float) -> None:
-        """SIGSTOP, wait, SIGCONT."""
+    def pause(self) -> None:
+        """SIGSTOP."""
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGSTOP)
-        time.sleep(seconds)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
         os.kill(self.process.pid, signal.SIGCONT)
 
     def _reap(self) -> int:
@@ -169,11 +172,36 @@ class Raw:
             raise from_rpc(error, doing=method, endpoint=self._address) from None
 
 
+class Fleet:
+    """Several servers as a client with several endpoints sees them: a call that fails goes to the next."""
+
+    def __init__(self, servers: Sequence[ServerProcess], *, first: int = 0) -> None:
+        self._raws = [Raw(server.address) for server in servers]
+        self._at = first
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for raw in self._raws:
+            raw.__exit__()
+
+    def __call__(self, method: str, *, timeout: float = 3.0, **fields: Any) -> Any:
+        for left in reversed(range(len(self._raws))):
+            try:
+                return self._raws[self._at % len(self._raws)](method, timeout=timeout, **fields)
+            except HeadraceError as error:
+                if error.exit_code != 75 or not left:
+                    raise
+                self._at += 1
+        raise AssertionError("no server in the fleet")
+
+
 @dataclass
 class Trainer:
     """All ranks of a job in one place: fetches steps in world parts, confirms each, and keeps the step digests."""
 
-    raw: Raw
+    raw: Raw | Fleet
     run: str = "r"
     world: int = 1
     job: str = "job"

@@ -1,0 +1,159 @@
+"""Three servers on one PostgreSQL: whichever dies, stops or lags, the stream is the one that was planned."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+import pytest
+from headrace.proto.errors import FencedError, StaleError, UnavailableError
+from postgres import PostgresServer
+from rig import Fleet, Raw, ServerProcess, Trainer, planned_digests, serving, write_run
+
+_numbers = count()
+GOOD = {"a": 0.1, "b": 0.1, "c": 0.8}
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    tmp_path_factory: pytest.TempPathFactory, corpus: Path, postgres: PostgresServer
+) -> Iterator[list[ServerProcess]]:
+    """Three servers that start at one moment on an empty store, each naming the same run."""
+    tmp_path = tmp_path_factory.mktemp("fleet")
+    store = postgres.new_database()
+    servers: list[ServerProcess] = []
+    with ExitStack() as stack:
+
+        def start(number: int) -> None:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            servers.append(stack.enter_context(serving(folder, [write_run(folder, corpus)], store=store)))
+
+        threads = [threading.Thread(target=start, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(servers) == 3
+        with Raw(servers[0].address) as raw:
+            assert [run.name for run in raw("ListRuns").runs] == ["r"]
+        yield servers
+
+
+@pytest.fixture
+def run(fleet: list[ServerProcess], tmp_path: Path, corpus: Path) -> str:
+    """A new run."""
+    name = f"run-{next(_numbers)}"
+    with Raw(fleet[0].address) as raw:
+        spec = write_run(tmp_path, corpus, name=name).read_text()
+        raw("CreateRun", spec_toml=spec, base_dir=str(tmp_path))
+    return name
+
+
+def assert_planned(trainer: Trainer, store: str, steps: int) -> None:
+    assert sorted(trainer.digests) == list(range(steps))
+    assert trainer.digests == planned_digests(store, trainer.run, f"0:{steps}")
+
+
+def test_any_of_them_may_die_and_any_of_them_may_answer(run: str, fleet: list[ServerProcess]) -> None:
+    with Fleet(fleet) as raw:
+        trainer = Trainer(raw, run=run, world=2).open()
+        for number in (0, 1, 2, 0):
+            trainer.take(15)
+            fleet[number].kill()
+            trainer.take(15)
+            fleet[number].start()
+        assert_planned(trainer, fleet[0].store, 120)
+
+
+def test_a_server_that_stood_still_serves_nothing_stale(run: str, fleet: list[ServerProcess]) -> None:
+    """It wakes with an old snapshot: what it serves below its old seal is right, above it it asks the store."""
+    with Fleet(fleet) as raw, Raw(fleet[0].address) as old:
+        trainer = Trainer(raw, run=run).open().take(10)
+        fleet[0].pause()
+        trainer.take(2)
+        step = raw("SetWeights", run=run, weights=GOOD).event.from_step
+        trainer.take(40)
+        fleet[0].go_on()
+        late = Trainer(old, run=run, digests=dict(trainer.digests), segments=dict(trainer.segments))
+        late.opened, late.next_step = trainer.opened, 5
+        late.take(45)  # `check` fails if any step differs
+        assert trainer.segments[step] != trainer.segments[step - 1]
+        assert_planned(trainer, fleet[0].store, 52)
+
+
+def test_two_swaps_at_one_instant_through_two_servers(run: str, fleet: list[ServerProcess]) -> None:
+    with Raw(fleet[0].address) as one, Raw(fleet[1].address) as two, Raw(fleet[2].address) as three:
+        for turn in range(5):
+            head = three("GetRun", run=run).run.log_head
+            outcomes: list[str] = []
+            barrier = threading.Barrier(2)
+
+            def push(raw: Raw, part: float, head: bytes = head, barrier: threading.Barrier = barrier) -> None:
+                barrier.wait()
+                try:
+                    raw("SetWeights", run=run, weights={"a": part, "b": 1 - part, "c": 0.0}, expected_head=head)
+                    outcomes.append("won")  # noqa: B023
+                except StaleError:
+                    outcomes.append("told")  # noqa: B023
+
+            threads = [threading.Thread(target=push, args=pair) for pair in ((one, 0.2), (two, 0.7))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(outcomes) == ["told", "won"]
+            assert [e.sequence for e in three("ListEvents", run=run).events] == list(range(1, turn + 2))
+        trainer = Trainer(three, run=run).open().take(10)
+        assert trainer.digests == planned_digests(fleet[0].store, run, "0:10")
+
+
+def test_a_newer_attempt_elsewhere_fences_within_a_second(run: str, fleet: list[ServerProcess]) -> None:
+    with Raw(fleet[0].address) as one, Raw(fleet[1].address) as two:
+        old = Trainer(one, run=run).open().take(5)
+        Trainer(two, run=run, attempt=1).open(old.state()).take(5)
+        time.sleep(1.5)
+        with pytest.raises(FencedError, match="attempt 1 of job `job`"):
+            old.fetch(5)
+
+
+def test_every_server_says_the_same_within_a_second(run: str, fleet: list[ServerProcess]) -> None:
+    with Fleet(fleet) as raw:
+        trainer = Trainer(raw, run=run).open().take(30)
+        trainer.settle()
+        time.sleep(1.5)
+        infos = []
+        for server in fleet:
+            with Raw(server.address) as one:
+                infos.append(next(info for info in one("ListRuns").runs if info.name == run))
+        assert all(info == infos[0] for info in infos)
+        assert infos[0].confirmed == 30
+
+
+def test_the_store_away_serving_goes_on_up_to_the_seal(
+    run: str, fleet: list[ServerProcess], postgres: PostgresServer
+) -> None:
+    with Raw(fleet[0].address) as raw:
+        trainer = Trainer(raw, run=run).open().take(10)
+        seal = trainer.settle()
+        postgres.stop(signal.SIGQUIT)
+        try:
+            trainer.take(seal - trainer.next_step)
+            assert trainer.next_step == seal
+            begun = time.monotonic()
+            with pytest.raises(UnavailableError, match="did not answer"):
+                trainer.fetch(seal, patience=0)
+            with pytest.raises(UnavailableError):
+                raw("SetWeights", run=run, weights=GOOD)
+            with pytest.raises(UnavailableError):
+                Trainer(raw, run=run, attempt=1).open()
+            assert time.monotonic() - begun < 20
+        finally:
+            postgres.start()
+        trainer.take(20)
+        assert_planned(trainer, fleet[0].store, seal + 20)
