@@ -99,7 +99,7 @@ class KrlsResult:
     def details(self, spec: KrlsSpec) -> dict[str, Any]:
         """Convention, parameters, diagnostics and warnings, as `headrace.mixer.result.finish` takes them."""
         return {
-            "convention": spec.convention,
+            "convention": spec.convention + (", unit length" if spec.unit_length else ""),
             "parameters": {"purpose": spec.purpose, "lam": self.lam, "temperature": spec.used_temperature}
             | {"unit_length": spec.unit_length},
             "diagnostics": {

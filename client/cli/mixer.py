@@ -316,10 +316,11 @@ def manual(weight: tuple[str, ...], path: Path | None, **options: Any) -> None:
 @click.option("--embeddings", type=click.Path(path_type=Path), required=True, help="File of `headrace mixer proxy`.")
 @click.option("--convention", type=click.Choice(["paper", "reference"]), default="reference", show_default=True)
 @click.option("--purpose", type=click.Choice(["pretrain", "finetune"]), default="pretrain", show_default=True)
-@click.option("--lam", type=float, help="Lambda, absolute (reference code: 10).")
-@click.option("--relative-lam", type=float, help="Lambda in units of the mean squared norm of the embeddings.")
+@click.option("--lam", type=float, help="Lambda, absolute (the released code: 10).")
+@click.option("--relative-lam", type=float, help="Lambda over the mean squared norm of the embeddings; default: 0.1.")
 @click.option("--temperature", "softness", type=float, help="Temperature of the softmax.")
-@click.option("--unit-length", is_flag=True, help="Scale embeddings to length 1 first: scores of direction alone.")
+@click.option("--unit-length/--any-length", default=None, help="Scale embeddings to length 1 first; default: yes.")
+@click.option("--as-published", is_flag=True, help="Lambda 10 and embeddings of any length, as the convention has it.")
 @shared
 def krls_(
     embeddings: Path,
@@ -328,20 +329,28 @@ def krls_(
     lam: float | None,
     relative_lam: float | None,
     softness: float | None,
-    unit_length: bool,
+    unit_length: bool | None,
+    as_published: bool,
     **options: Any,
 ) -> None:
-    """Chameleon: leverage scores of domain embeddings. No domain gets more than half unless --largest-share says so."""
+    """Chameleon: leverage scores of domain embeddings.
+
+    By default lambda is a tenth of the mean squared norm and embeddings are scaled to length 1: weights of small
+    proxies vary less from seed to seed that way. No domain of three or more gets over half unless --largest-share
+    says so.
+    """
     from headrace.mixer.embeddings import load_embeddings
     from headrace.mixer.krls import DEFAULT_LARGEST_SHARE, KrlsSpec, krls
 
+    if lam is None and relative_lam is None and not as_published:
+        relative_lam = 0.1
     spec = KrlsSpec(
         convention=convention,
         purpose=purpose,
         lam=lam,
         relative_lam=relative_lam,
         temperature=softness,
-        unit_length=unit_length,
+        unit_length=not as_published if unit_length is None else unit_length,
     )
     found = load_embeddings(embeddings)
     result = krls(found.vectors, spec)

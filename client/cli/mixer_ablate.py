@@ -42,7 +42,7 @@ def candidates(
 @click.command()
 @click.argument("template", metavar="RUN.toml", type=click.Path(path_type=Path))
 @click.option("--held-out", required=True, metavar="RUN", help="Run whose steps are the held-out windows (kind eval).")
-@click.option("--folder", required=True, type=click.Path(path_type=Path), help="Trials and checkpoints go here.")
+@click.option("--out", "folder", required=True, type=click.Path(path_type=Path), help="Trials and checkpoints go here.")
 @click.option("--candidate", multiple=True, type=click.Path(path_type=Path), help="Result file; repeat.")
 @click.option("--swarm", type=click.IntRange(min=0), default=0, help="Draw so many candidates around the token shares.")
 @click.option("--tokens", multiple=True, metavar="NAME=N", help="Tokens of a domain; repeat for each.")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run")
 @click.option(
-    "--folder", type=click.Path(path_type=Path), required=True, help="Checkpoint, embeddings and result go here."
+    "--out", "folder", type=click.Path(path_type=Path), required=True, help="Folder of checkpoint, embeddings, result."
 )
 @click.option("--size", default="tiny", show_default=True, help="tiny, small or chameleon-82m.")
 @click.option("--steps", type=click.IntRange(min=1), help="Steps to train; default: what goes with the size.")
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("--device", default="cpu", show_default=True, help="torch device, such as cuda.")
 @click.option("--convention", type=click.Choice(["paper", "reference"]), default="reference", show_default=True)
 @click.option("--relative-lam", type=float, default=0.1, show_default=True, help="Lambda over the mean squared norm.")
+@click.option("--unit-length/--any-length", default=True, show_default=True, help="Scale embeddings to length 1 first.")
 @click.option("--largest-share", type=float, default=0.5, show_default=True, help="Largest weight of any domain.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--dry-run", is_flag=True, help="Look at the run and say what would be trained.")
@@ -42,6 +43,7 @@ def proxy(
     device: str,
     convention: Any,
     relative_lam: float,
+    unit_length: bool,
     largest_share: float,
     as_json: bool,
     dry_run: bool,
@@ -56,7 +58,7 @@ def proxy(
     from headrace.mixer.proxy.session import ProxyPlan, proxy_weights
 
     plan = ProxyPlan(size=size, steps=steps, windows=windows, depth=depth, seed=seed, device=device)
-    spec = KrlsSpec(convention=convention, relative_lam=relative_lam)
+    spec = KrlsSpec(convention=convention, relative_lam=relative_lam, unit_length=unit_length)
     server = target.need_server()
     if dry_run:
         describe(server, run, plan)

@@ -35,7 +35,8 @@ from headrace.mixer.result import Mixture, finish
 from headrace.proto.errors import ConflictError, UsageError
 
 # The published lambda of 10 belongs to the published proxy; a tenth of the mean square means the same for every proxy.
-DEFAULT_KRLS = KrlsSpec(relative_lam=0.1)
+# With unit length the weights of tiny proxies vary less from seed to seed and from checkpoint to checkpoint.
+DEFAULT_KRLS = KrlsSpec(relative_lam=0.1, unit_length=True)
 
 OnStep = Callable[[StepReport], None]
 

@@ -68,13 +68,20 @@ def test_natural_with_caps_writes_a_result(counts: Path, tmp_path: Path) -> None
 def test_krls_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "e.npz"
     Embeddings(vectors={"a": np.array([1.0, 0]), "b": np.array([1.0, 0]), "c": np.array([0, 1.0])}).save(path)
-    done = headrace("compute", "krls", "--embeddings", path, "--convention", "paper", "--lam", "0.5", "--json")
+    done = headrace(
+        "compute", "krls", "--embeddings", path, "--convention", "paper", "--lam", "0.5", "--any-length", "--json"
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["weights"] == pytest.approx({"a": 0.422319, "b": 0.422319, "c": 0.155362}, abs=5e-7)
     assert found["convention"] == "paper"
     assert found["diagnostics"]["relative_lam"] == pytest.approx(0.5)
     assert found["inputs"]["embeddings"] == load_embeddings(path).digest
+    published = json.loads(headrace("compute", "krls", "--embeddings", path, "--as-published", "--json").stdout)
+    assert published["raw"] == pytest.approx({"a": 0.415529, "b": 0.415529, "c": 0.168942}, abs=5e-7)
+    assert (published["convention"], published["parameters"]["lam"]) == ("reference", 10.0)
+    default = json.loads(headrace("compute", "krls", "--embeddings", path, "--json").stdout)
+    assert default["convention"] == "reference, unit length"
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,9 @@ def test_a_sweep_by_the_command(server: Server, make_run: Callable[..., str], co
         parts = [word for d in DOCUMENTS for word in ("--weight", f"{d}={weights.get(d, 0.0)}")]
         headrace("compute", "manual", *parts, "--out", tmp_path / f"{name}.json")
     arguments = (
-        *("ablate", template, "--server", server.address, "--held-out", held_out, "--folder", tmp_path / "sweep"),
+        *("ablate", template, "--server", server.address, "--held-out", held_out, "--out", tmp_path / "sweep"),
         *("--candidate", tmp_path / "noisy.json", "--candidate", tmp_path / "clean.json"),
-        *("--target", "plain=1", "--target", "other=1", "--steps", "25"),
+        *("--target", "plain=1", "--target", "other=1", "--steps", "15"),
     )
     assert "noisy (missing)" in headrace(*arguments, "--dry-run").stdout
     assert "best measured: clean" in headrace(*arguments).stdout
