@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from headrace.client.cli import mixer_ablate, mixer_proxy, mixer_serve, mixer_view
+from headrace.client.cli import mixer_ablate, mixer_learned, mixer_proxy, mixer_serve, mixer_view
 from headrace.proto.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -216,6 +216,8 @@ def mixer() -> None:
 
 for _command in (
     mixer_proxy.proxy,
+    mixer_learned.doremi,
+    mixer_learned.doge,
     mixer_ablate.ablate,
     mixer_serve.serve,
     mixer_serve.apply,

@@ -30,7 +30,7 @@ from headrace.mixer.proxy.batch import Rows, rows_of, take
 from headrace.mixer.proxy.checkpoint import load, model_digest, save
 from headrace.mixer.proxy.config import model_config, train_config
 from headrace.mixer.proxy.embed import embed
-from headrace.mixer.proxy.train import StepReport, Trainer, train
+from headrace.mixer.proxy.train import Objective, StepReport, Trainer, train
 from headrace.mixer.result import Mixture, finish
 from headrace.proto.errors import ConflictError, UsageError
 
@@ -109,14 +109,19 @@ def shape_of(opened: Opened) -> Any:
 
 
 def train_proxy(
-    endpoint: str | Sequence[str], run: str, plan: ProxyPlan, folder: Path, on_step: OnStep | None = None
+    endpoint: str | Sequence[str],
+    run: str,
+    plan: ProxyPlan,
+    folder: Path,
+    on_step: OnStep | None = None,
+    objective: Objective | None = None,
 ) -> tuple[Trainer, Opened]:
     """Train through the loader as the run's job, from the checkpoint in the folder when there is one."""
     path = folder / "proxy.npz"
     with Loader(endpoint, run, rank=0, world=1, **plan.connection) as loader:
-        trainer = _resumed(path, loader, plan)
+        trainer = _resumed(path, loader, plan, objective)
         opened = loader.open()
-        trainer = trainer or _fresh(opened, plan)
+        trainer = trainer or _fresh(opened, plan, objective)
         while trainer.step < trainer.config.steps:
             count = min(plan.save_every, trainer.config.steps - trainer.step)
             train(trainer, take(loader, count, plan.device), on_step)
@@ -124,18 +129,18 @@ def train_proxy(
         return trainer, opened
 
 
-def _fresh(opened: Opened, plan: ProxyPlan) -> Trainer:
+def _fresh(opened: Opened, plan: ProxyPlan, objective: Objective | None) -> Trainer:
     """A proxy before its first step. A run that was trained on before serves the same steps again, from the first."""
     changes = {"seed": plan.seed, "device": plan.device} | ({"steps": plan.steps} if plan.steps else {})
     model = model_config(plan.size, vocab_size=opened.vocab_size, seq_len=shape_of(opened).seq_len)
-    return Trainer(model, train_config(plan.size, **changes))
+    return Trainer(model, train_config(plan.size, **changes), objective)
 
 
-def _resumed(path: Path, loader: Loader, plan: ProxyPlan) -> Trainer | None:
+def _resumed(path: Path, loader: Loader, plan: ProxyPlan, objective: Objective | None) -> Trainer | None:
     """The trainer of the checkpoint, the loader set to its position; None without one."""
     if not path.exists():
         return None
-    saved = load(path, device=plan.device)
+    saved = load(path, device=plan.device, objective=objective)
     wanted = train_config(plan.size, seed=plan.seed, **({"steps": plan.steps} if plan.steps else {}))
     if (saved.trainer.config.seed, saved.trainer.config.steps) != (wanted.seed, wanted.steps):
         raise ConflictError(

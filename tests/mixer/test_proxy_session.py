@@ -113,3 +113,22 @@ def test_a_sweep_by_the_command(server: Server, make_run: Callable[..., str], co
     again = headrace(*arguments, "--json")
     assert "2 of 2 trials are there" in again.stderr
     assert [entry["name"] for entry in json.loads(again.stdout)["trials"]] == ["clean", "noisy"]
+
+
+def test_doremi_and_doge_from_served_runs(server: Server, make_run: Callable[..., str], tmp_path: Path) -> None:
+    natural = {name: float(number) for name, number in DOCUMENTS.items()}
+    reference, uniform = make_run(natural), make_run(seed=11)
+    where = ("--server", server.address, "--steps", "25", "--json")
+    arguments = ("doremi", uniform, "--reference-run", reference, "--out", tmp_path / "doremi", *where)
+    assert "would train" in headrace(*arguments, "--dry-run").stdout
+    found = json.loads(headrace(*arguments).stdout)
+    assert found["convention"] == "paper"
+    assert found["raw"]["noise"] < 0.2  # hard to learn is not the same as worth more weight
+    assert 0 < found["diagnostics"]["drift_share"] < 1
+    assert found["warnings"] == []
+    assert json.loads(headrace(*arguments).stdout) == found  # from the checkpoints
+    doge = json.loads(headrace("doge", make_run(seed=12), "--out", tmp_path / "doge", *where).stdout)
+    assert set(doge["weights"]) == set(DOCUMENTS)
+    assert doge["diagnostics"]["flops"] > 0
+    skewed = headrace("doge", make_run(natural, seed=13), "--out", tmp_path / "skewed", *where)
+    assert "not uniform" in skewed.stdout

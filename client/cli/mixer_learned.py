@@ -1,0 +1,114 @@
+"""`headrace mixer doremi` and `doge`: weights that are learned while a proxy trains on served runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from headrace.client.cli.common import Target, target_options
+from headrace.client.cli.mixer_proxy import Lines, describe
+
+if TYPE_CHECKING:
+    from headrace.mixer.proxy.session import ProxyPlan
+    from headrace.mixer.result import Mixture
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def training(command: Command) -> Command:
+    """Options of the proxy's training and of the result."""
+    for option in (
+        click.option("--out", "folder", type=click.Path(path_type=Path), required=True, help="Checkpoints and result."),
+        click.option("--size", default="tiny", show_default=True, help="tiny, small or chameleon-82m."),
+        click.option("--steps", type=click.IntRange(min=1), help="Steps to train; default: what goes with the size."),
+        click.option("--seed", type=int, default=0, show_default=True),
+        click.option("--device", default="cpu", show_default=True, help="torch device, such as cuda."),
+        click.option("--largest-share", type=float, default=1.0, show_default=True, help="Largest weight of a domain."),
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        click.option("--dry-run", is_flag=True, help="Look at the run and say what would be trained."),
+    ):
+        command = option(command)
+    return command
+
+
+def plan_of(options: dict[str, Any]) -> ProxyPlan:
+    """The plan that the options stand for."""
+    from headrace.mixer.proxy.session import ProxyPlan
+
+    return ProxyPlan(**{name: options[name] for name in ("size", "steps", "seed", "device")})
+
+
+def show(mixture: Mixture, folder: Path, as_json: bool) -> None:
+    """The result, as JSON or as a table."""
+    from headrace.client.cli.mixer import table
+
+    if as_json:
+        click.echo(mixture.to_json(), nl=False)
+    else:
+        table(mixture, {})
+        click.echo(f"result in {folder / 'mixture.json'}")
+
+
+@click.command()
+@click.argument("run")
+@click.option("--reference-run", required=True, help="Run that the reference trains on, natural weights as a rule.")
+@click.option("--mode", type=click.Choice(["paper", "sampled"]), default="paper", show_default=True)
+@click.option("--eta", type=float, default=1.0, show_default=True, help="Step size of the weights.")
+@click.option("--smoothing", type=float, default=1e-3, show_default=True, help="Part of uniform mixed in each step.")
+@training
+@target_options
+def doremi(
+    run: str, reference_run: str, mode: Any, eta: float, smoothing: float, target: Target, **options: Any
+) -> None:
+    """DoReMi on RUN (equal weights): the average weights that chase the excess loss over a reference."""
+    from headrace.mixer.caps import Bounds
+    from headrace.mixer.doremi import DoremiSpec
+    from headrace.mixer.proxy.learned import doremi_weights
+
+    plan, server = plan_of(options), target.need_server()
+    if options["dry_run"]:
+        describe(server, reference_run, plan)
+        describe(server, run, plan)
+        return
+    mixture = doremi_weights(
+        server,
+        reference_run=reference_run,
+        run=run,
+        folder=options["folder"],
+        plan=plan,
+        spec=DoremiSpec(eta=eta, smoothing=smoothing),
+        mode=mode,
+        bounds=Bounds(largest_share=options["largest_share"]),
+        on_step=Lines(),
+    )
+    show(mixture, options["folder"], options["as_json"])
+
+
+@click.command()
+@click.argument("run")
+@click.option("--mu", type=float, default=0.01, show_default=True, help="Step size of the weights is 1 / mu.")
+@click.option("--target-domain", multiple=True, help="Domain to serve; repeat. Default: all of them.")
+@click.option("--without-self", is_flag=True, help="Leave a domain's product with itself out.")
+@training
+@target_options
+def doge(
+    run: str, mu: float, target_domain: tuple[str, ...], without_self: bool, target: Target, **options: Any
+) -> None:
+    """DoGE on RUN (equal weights): the average weights that follow how domains' gradients serve each other."""
+    from headrace.mixer.caps import Bounds
+    from headrace.mixer.doge import DogeSpec
+    from headrace.mixer.proxy.config import train_config
+    from headrace.mixer.proxy.learned import doge_weights
+
+    plan, server = plan_of(options), target.need_server()
+    if options["dry_run"]:
+        describe(server, run, plan)
+        return
+    spec = DogeSpec(lr=train_config(plan.size).lr, mu=mu, self_term=not without_self, targets=target_domain)
+    bounds = Bounds(largest_share=options["largest_share"])
+    mixture = doge_weights(
+        server, run=run, folder=options["folder"], plan=plan, spec=spec, bounds=bounds, on_step=Lines()
+    )
+    show(mixture, options["folder"], options["as_json"])
