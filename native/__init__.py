@@ -18,9 +18,11 @@ from headrace.native._native import (
     plan_tokens,
     random_u64,
     row_digests,
+    scan_jsonl,
     split_pieces,
     step_digest,
     text_digests,
+    wrap_documents,
 )
 from headrace.native._native import version as __version__
 
@@ -49,5 +51,7 @@ __all__ = [
     "DamagedError",
     "TokenStore",
     "block_sums",
+    "scan_jsonl",
     "text_digests",
+    "wrap_documents",
 ]

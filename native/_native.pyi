@@ -27,6 +27,8 @@ __all__ = [
     "Blake3",
     "block_sums",
     "text_digests",
+    "wrap_documents",
+    "scan_jsonl",
 ]
 
 version: str
@@ -181,5 +183,15 @@ class Blake3:
 def block_sums(data: npt.NDArray[np.uint8], block_bytes: int) -> bytes:
     """XXH3-64 of each block of an array of bytes, 8 little-endian bytes a block."""
 
-def text_digests(texts: Sequence[str]) -> bytes:
-    """XXH3-128 of each text's UTF-8, 16 bytes a text."""
+def text_digests(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """XXH3-128 of each text's UTF-8, 16 bytes a text, and the number of its bytes."""
+
+def wrap_documents(
+    ids: npt.NDArray[np.uint32], ends: npt.NDArray[np.uint64], before: int | None = None, after: int | None = None
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """Documents with an id before and after each: ids and ends."""
+
+def scan_jsonl(
+    block: bytes, field: str, others: Sequence[str]
+) -> tuple[list[str | None], npt.NDArray[np.uint64], list[list[str]]]:
+    """Text of each line (None: take a careful look), ends of the lines, raw JSON of `others` for each plain line."""

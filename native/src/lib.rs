@@ -5,6 +5,7 @@ pub mod bpe;
 pub mod digest;
 pub mod gather;
 pub mod groups;
+pub mod jsonl;
 pub mod perm;
 pub mod plan;
 mod py;

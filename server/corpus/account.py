@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from headrace.proto.errors import ConfigError
-from headrace.server.corpus.documents import EMPTY, MISSING, DocumentError, Row
+from headrace.server.corpus.documents import EMPTY, MISSING, DocumentError, Rows
 from headrace.server.corpus.spec import DomainSpec
 
 
@@ -27,28 +27,32 @@ class Account:
     def packed(self) -> int:
         return self.read - self.rejected.total() - self.held_out
 
-    def admit(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def admit(self, chunks: Iterable[Rows]) -> Iterator[Rows]:
         """The rows that have a text; stops at the first bad one when the policy is `error`."""
-        for row in rows:
-            self.read += 1
-            self._unseen.difference_update(row.fields)
-            if row.text is None:
-                self.reject(row, row.reason or EMPTY, row.detail)
-                continue
-            if row.reason is not None:
-                self.replaced[row.reason] += 1
-            yield row
+        for rows in chunks:
+            self.read += len(rows.texts) + len(rows.odd)
+            for row in rows.odd:
+                self._see(row.fields)
+                self.reject(row.number, row.reason or EMPTY, row.detail)
+            if self._unseen:
+                for fields in rows.fields:
+                    self._see(fields)
+            self.replaced.update(rows.replaced)
+            yield rows
         if self.read and self.rejected[MISSING] == self.read:
             raise ConfigError(f"`{self._name}`: none of its {self.read} rows is usable: {self._missing}")
         if self.read and self._unseen:
             names = ", ".join(f"`{name}`" for name in sorted(self._unseen))
             raise ConfigError(f"`{self._name}`: no row has the field {names}, which `name` or `where` asks for")
 
-    def reject(self, row: Row, reason: str, detail: str) -> None:
+    def _see(self, fields: Iterable[str]) -> None:
+        self._unseen.difference_update(fields)
+
+    def reject(self, row: int, reason: str, detail: str) -> None:
         """Counts a row out, or stops."""
         if self._spec.on_bad == "error" and reason != EMPTY:
             raise DocumentError(
-                f'{self._name}:{row.number}: {detail}; mend the source, or say on_bad = "skip" in domain '
+                f'{self._name}:{row}: {detail}; mend the source, or say on_bad = "skip" in domain '
                 f"`{self._spec.name}` to count and leave out such documents"
             )
         if reason == MISSING and not self._missing:

@@ -17,8 +17,9 @@ What is read is packed, rejected or held out, and the three add up.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 from headrace.proto.errors import DataLossError
@@ -42,6 +43,41 @@ REPLACEABLE = (INVALID_UTF8, LONE_SURROGATE)
 
 class DocumentError(DataLossError):
     """A document is bad and the policy is to stop; the message names file, row and remedy."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Some rows in a row of a source: the good ones column by column, the others one by one.
+
+    Attributes:
+        numbers, texts: of the good rows, in order
+        fields: their other fields; empty when the domain needs none
+        odd: rows without a text, in order
+        replaced: reasons of good rows in which something was replaced
+    """
+
+    numbers: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    fields: list[Mapping[str, Any]] = field(default_factory=list)
+    odd: list[Row] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+
+    def add(self, row: Row, *, with_fields: bool) -> None:
+        """Takes one row in."""
+        if row.text is None:
+            self.odd.append(row)
+            return
+        self.numbers.append(row.number)
+        self.texts.append(row.text)
+        if with_fields:
+            self.fields.append(row.fields)
+        if row.reason is not None:
+            self.replaced.append(row.reason)
+
+    def select(self, keep: Sequence[bool]) -> Rows:
+        """The good rows that `keep` names."""
+        fields = list(compress(self.fields, keep))
+        return Rows(list(compress(self.numbers, keep)), list(compress(self.texts, keep)), fields)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from headrace.server.corpus.account import Account
 from headrace.server.corpus.bytestream import Source
-from headrace.server.corpus.documents import BAD_NAME, FILTERED, WRONG_TYPE, Row
+from headrace.server.corpus.documents import BAD_NAME, FILTERED, WRONG_TYPE, Rows
 from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.readers import read_rows
 from headrace.server.corpus.shard import HOLDOUT, TRAIN, Encoded, ShardInfo, ShardWriter
@@ -25,7 +27,6 @@ from headrace.server.corpus.where import Where
 
 GROUP_CHARACTERS = 1 << 20
 GROUP_DOCUMENTS = 2048
-Named = tuple[str, Row]
 
 
 def write_shards(
@@ -49,7 +50,7 @@ def write_shards(
                     writers[name, part] = ShardWriter(folder, name, part, id_bytes=id_bytes)
                 writers[name, part].add(documents)
                 account.held_out += len(documents.ends) if part == HOLDOUT else 0
-            progress(source.size - done, len(group), len(encoded.ids))
+            progress(source.size - done, len(group.texts), len(encoded.ids))
             done = source.size
         return [(writers[key].close(), writers[key].profile) for key in sorted(writers)]
     finally:
@@ -57,40 +58,59 @@ def write_shards(
             writer.abort()
 
 
-def _filtered(rows: Iterable[Row], where: Where | None, account: Account) -> Iterator[Row]:
+@dataclass(slots=True)
+class _Group:
+    """Rows with the names of their domains; one name for all when there is only one."""
+
+    names: list[str]
+    numbers: list[int]
+    texts: list[str]
+    fields: list[Mapping[str, Any]]
+
+    def extend(self, rows: Rows, names: list[str]) -> None:
+        self.names += names
+        self.numbers += rows.numbers
+        self.texts += rows.texts
+        self.fields += rows.fields
+
+    def values(self, at: int) -> Mapping[str, Any]:
+        return self.fields[at] if self.fields else {}
+
+
+def _filtered(chunks: Iterable[Rows], where: Where | None, account: Account) -> Iterator[Rows]:
     """The rows that pass a filter on fields alone."""
-    if where is None or where.needs_text:
-        yield from rows
-        return
-    for row in rows:
-        if _passes(where, row, row.fields, account):
-            yield row
+    for rows in chunks:
+        if where is None or where.needs_text:
+            yield rows
+        else:
+            keep = [_passes(where, *row, account) for row in zip(rows.numbers, rows.fields, strict=True)]
+            yield rows.select(keep)
 
 
-def _passes(where: Where, row: Row, values: Mapping[str, Any], account: Account) -> bool:
+def _passes(where: Where, number: int, values: Mapping[str, Any], account: Account) -> bool:
     try:
         passes = where.test(values)
     except TypeError as error:
-        account.reject(row, WRONG_TYPE, f"where: {error}")
+        account.reject(number, WRONG_TYPE, f"where: {error}")
         return False
     if not passes:
         account.rejected[FILTERED] += 1
     return passes
 
 
-def _named(rows: Iterable[Row], spec: DomainSpec, account: Account) -> Iterator[Named]:
-    """Each row with the name of its domain."""
-    if not spec.name_fields:
-        for row in rows:
-            yield spec.name, row
-        return
-    for row in rows:
-        name = _fill(spec.name, row.fields)
-        if NAME.fullmatch(name):
-            yield name, row
-        else:
-            values = {field: row.fields.get(field) for field in spec.name_fields}
-            account.reject(row, BAD_NAME, f"the fields {values} make `{name}`, which is no name for a domain")
+def _named(chunks: Iterable[Rows], spec: DomainSpec, account: Account) -> Iterator[tuple[Rows, list[str]]]:
+    """Rows and the names of their domains; no names when the name has no fields in it."""
+    for rows in chunks:
+        if not spec.name_fields:
+            yield rows, []
+            continue
+        names = [_fill(spec.name, fields) for fields in rows.fields]
+        keep = [NAME.fullmatch(name) is not None for name in names]
+        for number, name, fields, good in zip(rows.numbers, names, rows.fields, keep, strict=True):
+            if not good:
+                values = {field: fields.get(field) for field in spec.name_fields}
+                account.reject(number, BAD_NAME, f"the fields {values} make `{name}`, which is no name for a domain")
+        yield rows.select(keep), list(compress(names, keep))
 
 
 def _fill(template: str, values: Mapping[str, object]) -> str:
@@ -103,34 +123,32 @@ def _fill(template: str, values: Mapping[str, object]) -> str:
     return PLACEHOLDER.sub(plain, template)
 
 
-def _groups(rows: Iterable[Named]) -> Iterator[list[Named]]:
+def _groups(chunks: Iterable[tuple[Rows, list[str]]]) -> Iterator[_Group]:
     """Rows in groups large enough for the encoder's threads and small enough for memory."""
-    group: list[Named] = []
-    characters = 0
-    for named in rows:
-        group.append(named)
-        characters += len(named[1].text or "")
-        if characters >= GROUP_CHARACTERS or len(group) >= GROUP_DOCUMENTS:
+    group, characters = _Group([], [], [], []), 0
+    for rows, names in chunks:
+        group.extend(rows, names)
+        characters += sum(map(len, rows.texts))
+        if characters >= GROUP_CHARACTERS or len(group.texts) >= GROUP_DOCUMENTS:
             yield group
-            group, characters = [], 0
-    if group:
+            group, characters = _Group([], [], [], []), 0
+    if group.texts:
         yield group
 
 
-def _encode(group: list[Named], encoder: TextEncoder, spec: DomainSpec, account: Account) -> tuple[list[str], Encoded]:
-    """Names and documents of a group, without those that a filter on tokens or bytes leaves out."""
-    texts = [row.text or "" for _, row in group]
-    encoded = encoder.encode(texts, [row.number for _, row in group], account.notes)
-    names = [name for name, _ in group]
+def _encode(group: _Group, encoder: TextEncoder, spec: DomainSpec, account: Account) -> tuple[list[str], Encoded]:
+    """Names (or one for all) and documents of a group, without those that a filter on tokens or bytes leaves out."""
+    encoded = encoder.encode(group.texts, group.numbers, account.notes)
+    names = group.names or [spec.name]
     where = spec.filter
     if where is None or not where.needs_text:
         return names, encoded
     tokens = np.diff(encoded.ends, prepend=0) - encoder.added
-    keep = np.zeros(len(group), np.bool_)
-    for i, (_, row) in enumerate(group):
-        values = {**row.fields, ":tokens": int(tokens[i]), ":bytes": int(encoded.text_bytes[i])}
-        keep[i] = _passes(where, row, values, account)
-    return [name for name, kept in zip(names, keep, strict=True) if kept], encoded.select(keep)
+    keep = np.zeros(len(group.texts), np.bool_)
+    for i, number in enumerate(group.numbers):
+        values = {**group.values(i), ":tokens": int(tokens[i]), ":bytes": int(encoded.text_bytes[i])}
+        keep[i] = _passes(where, number, values, account)
+    return list(compress(names, keep)) if group.names else names, encoded.select(keep)
 
 
 def held_out(digests: npt.NDArray[np.uint8], share: float) -> npt.NDArray[np.bool_]:
@@ -142,8 +160,11 @@ def held_out(digests: npt.NDArray[np.uint8], share: float) -> npt.NDArray[np.boo
 def _split(names: list[str], encoded: Encoded, holdout: float) -> Iterator[tuple[tuple[str, str], Encoded]]:
     """The documents of each domain and part."""
     held = held_out(encoded.digests, holdout)
+    several = len(names) > 1
+    if not len(held):
+        return
     for name in sorted(set(names)):
-        mine = np.fromiter((each == name for each in names), np.bool_, len(names))
+        mine = np.fromiter((each == name for each in names), np.bool_, len(names)) if several else ~np.zeros_like(held)
         for part, keep in ((TRAIN, mine & ~held), (HOLDOUT, mine & held)):
             if keep.all():
                 yield (name, part), encoded

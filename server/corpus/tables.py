@@ -8,7 +8,7 @@ must end with its end mark, else it is cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from headrace.proto.errors import ConfigError
 from headrace.server.corpus.bytestream import Source, SourceError
-from headrace.server.corpus.documents import EMPTY, NULL, Row, decode
+from headrace.server.corpus.documents import EMPTY, NULL, Row, Rows, decode
 from headrace.server.corpus.spec import DomainSpec
 
 # Rows at a time: few enough that documents of a megabyte stay small in memory, whatever the row group.
@@ -25,7 +25,7 @@ _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 Path = tuple[str, ...]
 
 
-def parquet_rows(source: Source, spec: DomainSpec) -> Iterator[Row]:
+def parquet_rows(source: Source, spec: DomainSpec) -> Iterator[Rows]:
     """Rows of a Parquet file; memory is a few pages, not a row group."""
     try:
         with pq.ParquetFile(
@@ -40,7 +40,7 @@ def parquet_rows(source: Source, spec: DomainSpec) -> Iterator[Row]:
         raise SourceError(f"`{source.name}` is damaged: {_first_line(error)}") from None
 
 
-def arrow_rows(source: Source, spec: DomainSpec) -> Iterator[Row]:
+def arrow_rows(source: Source, spec: DomainSpec) -> Iterator[Rows]:
     """Rows of an Arrow IPC file or stream."""
     try:
         with source.file() as file:
@@ -147,19 +147,25 @@ def _bytes(column: Any) -> list[bytes | None]:
     return raw
 
 
-def _rows(batches: Iterator[pa.RecordBatch], paths: list[Path], spec: DomainSpec) -> Iterator[Row]:
+def _rows(batches: Iterator[pa.RecordBatch], paths: list[Path], spec: DomainSpec) -> Iterator[Rows]:
     number = 0
     replace = spec.on_bad == "replace"
+    names = spec.fields
     for batch in batches:
+        found = Rows()
         texts = _bytes(_column(batch, paths[0]))
         others = [_column(batch, path).to_pylist() for path in paths[1:]]
         for row, raw in enumerate(texts):
             number += 1
-            fields = {name: values[row] for name, values in zip(spec.fields, others, strict=True)}
-            if raw is None:
-                yield Row(number, None, NULL, f"column `{spec.text}` is null", fields)
-            elif not raw:
-                yield Row(number, None, EMPTY, f"column `{spec.text}` is empty", fields)
-            else:
-                text, reason, detail = decode(raw, replace=replace)
-                yield Row(number, text, reason, detail, fields)
+            fields = {name: values[row] for name, values in zip(names, others, strict=True)}
+            found.add(_row(number, raw, spec.text, fields, replace=replace), with_fields=bool(names))
+        yield found
+
+
+def _row(number: int, raw: bytes | None, name: str, fields: Mapping[str, Any], *, replace: bool) -> Row:
+    if raw is None:
+        return Row(number, None, NULL, f"column `{name}` is null", fields)
+    if not raw:
+        return Row(number, None, EMPTY, f"column `{name}` is empty", fields)
+    text, reason, detail = decode(raw, replace=replace)
+    return Row(number, text, reason, detail, fields)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-from headrace.native import text_digests
+from headrace.native import text_digests, wrap_documents
 from headrace.proto.errors import ConfigError
 from headrace.server.corpus.shard import Encoded
 from headrace.tokenizer.tokenizer import Tokenizer
@@ -44,6 +43,7 @@ class TextEncoder:
         self._tokenizer = tokenizer
         self._bos, self._eos = wanted_ids(tokenizer, bos=bos, eos=eos)
         self._threads = threads
+        self._specials = tuple(tokenizer.special_ids)
 
     @property
     def added(self) -> int:
@@ -55,29 +55,10 @@ class TextEncoder:
         ids, ends = self._tokenizer.encode_batch(texts, threads=self._threads)
         if len(ends) != len(texts) or (len(ends) and int(ends[-1]) != len(ids)):
             raise ConfigError("the tokenizer answered for another number of texts than it was given")
-        spelled = sum(self._tokenizer.count_special_text(texts).values())
-        if spelled:
-            notes[SPECIAL_TEXT] += spelled
-        all_ids, all_ends = _wrap(ids, ends.astype(np.int64), self._bos, self._eos)
-        digests = np.frombuffer(text_digests(texts), np.uint8).reshape(-1, 16)
-        sizes = np.fromiter((len(text.encode()) for text in texts), np.int64, len(texts))
-        return Encoded(all_ids, all_ends, np.asarray(rows, np.uint64), digests, sizes)
-
-
-def _wrap(
-    ids: npt.NDArray[np.uint32], ends: npt.NDArray[np.int64], bos: int | None, eos: int | None
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Puts bos before and eos after each document."""
-    before, after = int(bos is not None), int(eos is not None)
-    if not before + after or not len(ends):
-        return ids, ends
-    number = np.arange(len(ends))
-    new_ends = ends + (number + 1) * (before + after)
-    lengths = np.diff(ends, prepend=0)
-    out = np.empty(int(new_ends[-1]), np.uint32)
-    out[np.arange(len(ids)) + np.repeat(number * (before + after) + before, lengths)] = ids
-    if bos is not None:
-        out[new_ends - lengths - before - after] = bos
-    if eos is not None:
-        out[new_ends - 1] = eos
-    return out, new_ends
+        spelling = [text for text in texts if any(special in text for special in self._specials)]
+        if spelling:
+            notes[SPECIAL_TEXT] += sum(self._tokenizer.count_special_text(spelling).values())
+        all_ids, all_ends = wrap_documents(ids, ends, self._bos, self._eos)
+        digests, sizes = text_digests(texts)
+        flat = np.frombuffer(digests, np.uint8).reshape(-1, 16)
+        return Encoded(all_ids, all_ends, np.asarray(rows, np.uint64), flat, sizes)

@@ -14,19 +14,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from headrace.native import scan_jsonl
 from headrace.proto.errors import ConfigError, DataLossError, HeadraceError
 from headrace.server.corpus.account import Account
 from headrace.server.corpus.bytestream import Source, SourceError
 from headrace.server.corpus.documents import DocumentError
+from headrace.server.corpus.jsonl import careful
 from headrace.server.corpus.readers import read_rows
 from headrace.server.corpus.spec import DomainSpec
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def read(path: Path, **options: Any) -> tuple[list[str], Account]:
     spec = DomainSpec(name="d", files=("*",), **options)
     account = Account(path.name, spec)
     source = Source(str(path), path.name)
-    texts = [row.text or "" for row in account.admit(read_rows(source, spec, account.notes))]
+    texts = [text for rows in account.admit(read_rows(source, spec, account.notes)) for text in rows.texts]
     assert account.read == len(texts) + account.rejected.total()
     assert source.size == path.stat().st_size
     assert source.hash
@@ -87,8 +91,12 @@ def test_texts_are_those_listed(cases: Path, expected: Mapping[str, Any], name: 
 def test_every_text_type_of_parquet_gives_the_same(cases: Path, expected: Mapping[str, Any], kind: str) -> None:
     path = cases / "IN-16" / f"{kind}.parquet"
     spec = DomainSpec(name="d", files=("*",), on_bad="skip")
-    rows = list(read_rows(Source(str(path), path.name), spec, Counter()))
-    check([row.text or "" for row in rows if row.reason in (None, "empty")], expected["IN-16"]["utf8.parquet"])
+    texts = []
+    for rows in read_rows(Source(str(path), path.name), spec, Counter()):
+        found = {**dict(zip(rows.numbers, rows.texts, strict=True))}
+        found |= {row.number: "" for row in rows.odd if row.reason == "empty"}
+        texts += [found[number] for number in sorted(found)]
+    check(texts, expected["IN-16"]["utf8.parquet"])
     _, account = read(path, on_bad="skip")
     assert account.rejected["empty"] == 1
     assert account.rejected["null"] == (not kind.startswith("comp_"))
@@ -267,3 +275,34 @@ def test_flipped_bits_in_checksummed_files_are_found(tmp_path: Path, kind: str) 
         except DataLossError:
             continue
         assert found == texts, f"byte {position}: other texts and no error"
+
+
+@given(
+    st.lists(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "a", "b"]), inner),
+            max_leaves=6,
+        )
+        | st.fixed_dictionaries(
+            {"text": st.text(min_size=1)}, optional={"a": st.integers() | st.text(), "b": st.none()}
+        ),
+        max_size=8,
+    ),
+    st.booleans(),
+    st.binary(max_size=4),
+)
+def test_quick_and_careful_way_through_jsonl_agree(values: list[Any], plain_ascii: bool, noise: bytes) -> None:
+    lines = [json.dumps(value, ensure_ascii=plain_ascii).encode("utf-8", "surrogatepass") for value in values]
+    lines = [line[: len(line) // 2] + noise + line[len(line) // 2 :] for line in lines] + lines
+    block = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)
+    for others in ((), ("a",), ("a", "b")):
+        texts, ends, raw = scan_jsonl(block, "text", others)
+        found, start = iter(raw), 0
+        for text, end in zip(texts, ends.tolist(), strict=True):
+            row = careful(1, block[start:end], "text", others, replace=False)
+            start = end
+            if text is not None:
+                assert (row.text, row.reason) == (text, None)
+                if others:
+                    assert repr(row.fields) == repr(dict(zip(others, map(json.loads, next(found)), strict=True)))

@@ -253,15 +253,61 @@ impl Blake3 {
     }
 }
 
-/// XXH3-128 of each text's UTF-8, 16 bytes a text.
+/// XXH3-128 of each text's UTF-8, 16 bytes a text, and the number of its bytes.
 #[pyfunction]
-fn text_digests<'py>(py: Python<'py>, texts: Vec<PyBackedStr>) -> Bound<'py, PyBytes> {
+fn text_digests<'py>(
+    py: Python<'py>,
+    texts: Vec<PyBackedStr>,
+) -> (Bound<'py, PyBytes>, Bound<'py, PyArray1<i64>>) {
     let digests = py.detach(|| {
         let digest =
             |text: &PyBackedStr| xxhash_rust::xxh3::xxh3_128(text.as_bytes()).to_le_bytes();
         texts.iter().flat_map(digest).collect::<Vec<u8>>()
     });
-    PyBytes::new(py, &digests)
+    let sizes = texts.iter().map(|text| text.len() as i64).collect();
+    (PyBytes::new(py, &digests), PyArray1::from_vec(py, sizes))
+}
+
+/// Documents with an id before and after each: ids and ends.
+#[pyfunction]
+#[pyo3(signature = (ids, ends, before=None, after=None))]
+#[allow(clippy::type_complexity)]
+fn wrap_documents<'py>(
+    py: Python<'py>,
+    ids: PyReadonlyArray1<'py, u32>,
+    ends: PyReadonlyArray1<'py, u64>,
+    before: Option<u32>,
+    after: Option<u32>,
+) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>)> {
+    let (ids, ends) = (slice(&ids, "ids")?, slice(&ends, "ends")?);
+    let ordered = ends.windows(2).all(|pair| pair[0] <= pair[1]);
+    if !ordered || ends.last().map_or(0, |&end| end as usize) != ids.len() {
+        return Err(PyValueError::new_err("the ends do not fit the ids"));
+    }
+    let (wrapped, wrapped_ends) = py.detach(|| wrap(ids, ends, before, after));
+    Ok((
+        PyArray1::from_vec(py, wrapped),
+        PyArray1::from_vec(py, wrapped_ends),
+    ))
+}
+
+fn wrap(
+    ids: &[u32],
+    ends: &[u64],
+    before: Option<u32>,
+    after: Option<u32>,
+) -> (Vec<u32>, Vec<i64>) {
+    let mut wrapped = Vec::with_capacity(ids.len() + 2 * ends.len());
+    let mut wrapped_ends = Vec::with_capacity(ends.len());
+    let mut start = 0;
+    for &end in ends {
+        wrapped.extend(before);
+        wrapped.extend_from_slice(&ids[start..end as usize]);
+        wrapped.extend(after);
+        wrapped_ends.push(wrapped.len() as i64);
+        start = end as usize;
+    }
+    (wrapped, wrapped_ends)
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -269,5 +315,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<TokenStore>()?;
     m.add_class::<Blake3>()?;
     m.add_function(wrap_pyfunction!(block_sums, m)?)?;
+    m.add_function(wrap_pyfunction!(wrap_documents, m)?)?;
     m.add_function(wrap_pyfunction!(text_digests, m)?)
 }

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod bpe;
 mod digest;
 mod gather;
+mod jsonl;
 mod plan;
 
 #[pymodule(gil_used = false)]
@@ -14,5 +15,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     plan::register(m)?;
     bpe::register(m)?;
     gather::register(m)?;
+    jsonl::register(m)?;
     Ok(())
 }

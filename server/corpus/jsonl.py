@@ -1,0 +1,63 @@
+"""JSON Lines: one object a line. Plain lines go through the Rust scanner, all others through Python's parser.
+
+The scanner takes only what is JSON by the letter and holds the wanted fields once at the top; the careful way decides
+everything else, so both give the same rows (a property test compares them).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from headrace.native import scan_jsonl
+from headrace.server.corpus.bytestream import Source
+from headrace.server.corpus.documents import BAD_JSON, NOT_OBJECT, Row, Rows, decode, row_of
+from headrace.server.corpus.lines import line_blocks
+from headrace.server.corpus.spec import DomainSpec
+
+# Control characters inside strings are kept: files in the wild hold them, and nothing is gained by losing a document.
+_JSON = json.JSONDecoder(strict=False)
+
+
+def jsonl_rows(source: Source, spec: DomainSpec, notes: Counter[str]) -> Iterator[Rows]:
+    """Rows of the file, some at a time; blank lines are counted in `notes` and are no rows."""
+    others = spec.fields
+    replace = spec.on_bad == "replace"
+    number = 0
+    for block in line_blocks(source, notes):
+        texts, ends, raw = scan_jsonl(block, spec.text, others)
+        rows, plain, start = Rows(), iter(raw), 0
+        for text, end in zip(texts, ends.tolist(), strict=True):
+            number += 1
+            if text is not None:
+                rows.numbers.append(number)
+                rows.texts.append(text)
+                if others:
+                    values = next(plain)
+                    rows.fields.append({name: json.loads(value) for name, value in zip(others, values, strict=True)})
+            else:
+                line = block[start:end]
+                if line.isspace():
+                    notes["blank_lines"] += 1
+                else:
+                    rows.add(careful(number, line, spec.text, others, replace=replace), with_fields=bool(others))
+            start = end
+        yield rows
+
+
+def careful(number: int, line: bytes, field: str, others: tuple[str, ...], *, replace: bool) -> Row:
+    """The row of any line."""
+    text, reason, detail = decode(line, replace=replace)
+    if text is None:
+        return Row(number, None, reason, detail)
+    try:
+        record = _JSON.decode(text)
+    except (ValueError, RecursionError) as error:
+        return Row(number, None, BAD_JSON, f"not JSON: {error}")
+    if not isinstance(record, dict):
+        return Row(number, None, NOT_OBJECT, f"a JSON {type(record).__name__}, not an object")
+    row = row_of(number, record, field, others, replace=replace)
+    if row.text is not None and row.reason is None:
+        row.reason, row.detail = reason, detail
+    return row
