@@ -44,7 +44,7 @@ class TextEncoder:
         self._tokenizer = tokenizer
         self._bos, self._eos = wanted_ids(tokenizer, bos=bos, eos=eos)
         self._threads = threads
-        self._prefix = commonprefix(list(tokenizer.special_ids))
+        self._prefix = commonprefix(list(tokenizer.special_ids))  # noqa: RUF071 - of strings, not of paths
         self._has_specials = bool(tokenizer.special_ids)
 
     @property
