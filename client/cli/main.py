@@ -16,6 +16,7 @@ from headrace.proto.errors import HeadraceError
 
 # name -> (module below headrace.client.cli, attribute, help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("demo.command", "demo", "Run the whole path on text that this machine already has."),
     "doctor": ("doctor", "doctor", "Check this machine, the way to a server, and its runs."),
     "state": ("state", "state", "Look at a loader's state in a checkpoint."),
     "tokenizer": ("tokenizer", "tokenizer", "Train, measure and use tokenizers."),

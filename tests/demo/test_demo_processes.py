@@ -86,7 +86,8 @@ def test_a_child_that_fails_is_reported_with_the_end_of_its_log(tmp_path: Path) 
 def test_a_command_that_fails_is_reported_with_its_message(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         with pytest.raises(
-            DemoError, match=r"headrace no-such-command. in .* ended with exit code 2(.|\n)*No such command"
+            DemoError,
+            match=r"headrace no-such-command. in .* ended with exit code 2(.|\n)*no command `no-such-command`",
         ):
             children.headrace("no-such-command")
         assert "streaming data server" in children.headrace("--help")

@@ -12,7 +12,7 @@ from pathlib import Path
 SEQ_LEN = 128
 BATCH = 16
 SEED = 20_001
-STORE = "sqlite:///headrace.db"
+STORE = "sqlite:///store/headrace.db"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,11 +33,11 @@ def corpus_toml(domains: Sequence[str]) -> str:
     )
 
 
-def run_toml(name: str, weights: str, *, steps: int) -> str:
+def run_toml(name: str, weights: str, *, steps: int, batch: int = BATCH) -> str:
     """One phase of `steps` steps; `weights` is the line `weights = { ... }`."""
     return (
         f'[run]\nname = "{name}"\ncorpus = "../corpus/manifest.json"\nseed = {SEED}\n\n'
-        f'[[phase]]\nname = "all"\nsteps = {steps}\nseq_len = {SEQ_LEN}\nbatch = {BATCH}\n{weights}\n'
+        f'[[phase]]\nname = "all"\nsteps = {steps}\nseq_len = {SEQ_LEN}\nbatch = {batch}\n{weights}\n'
     )
 
 
@@ -48,7 +48,7 @@ def uniform(domains: Sequence[str]) -> str:
 
 def server_toml(addresses: Addresses) -> str:
     """A server without runs in its file: the demo makes them by command."""
-    return f'[server]\nlisten = "{addresses.server}"\nmetrics = "{addresses.metrics}"\nstore = "sqlite:///../headrace.db"\n'
+    return f'[server]\nlisten = "{addresses.server}"\nmetrics = "{addresses.metrics}"\nstore = "sqlite:///../store/headrace.db"\n'
 
 
 def write_config(folder: Path, name: str, text: str) -> str:

@@ -17,8 +17,8 @@ from headrace.proto.errors import UsageError
 
 MARKER = ".headrace-demo"
 OWN = frozenset(
-    {MARKER, "aligned", "checkpoint", "configs", "corpus", "headrace.db", "headrace.db-shm", "headrace.db-wal"}
-    | {"logs", "proxy", "raw", "steps", "tokenizers", "weights.json"}
+    {MARKER, "aligned", "checkpoint", "configs", "corpus", "logs", "proxy", "raw", "steps", "store", "tokenizers"}
+    | {"weights.json"}
 )
 
 

@@ -14,24 +14,31 @@ from headrace.client.cli.demo.console import say
 from headrace.client.cli.demo.processes import Children
 
 PROXY_RUN = "proxy"
-PROXY_STEPS = 250
+_STEPS = 250
+_BATCH = 8
 _WINDOWS = 32
+
+# The published temperature, 5, is for 7 domains: scores sum to 1, so 1/score grows with the number of domains, and 16
+# want a higher one. The floor keeps every domain in the mixture.
+_KRLS = ("--relative-lam", "1", "--temperature", "20", "--floor", "0.01")
 
 
 def train_proxy(children: Children, server: str, domains: Sequence[str]) -> None:
     """Train the proxy on a uniform run and write `proxy/embeddings.npz`."""
-    config = write_config(children.folder, "PROXY.toml", run_toml(PROXY_RUN, uniform(domains), steps=PROXY_STEPS))
-    children.headrace("run", "create", config, "--server", server)
-    options = ["--server", server, "--size", "tiny", "--steps", str(PROXY_STEPS), "--windows", str(_WINDOWS)]
-    say(children.headrace("mixer", "proxy", PROXY_RUN, *options, "--out", "proxy"))
+    spec = run_toml(PROXY_RUN, uniform(domains), steps=_STEPS, batch=_BATCH)
+    children.headrace("run", "create", write_config(children.folder, "PROXY.toml", spec), "--server", server)
+    options = ["--size", "tiny", "--steps", str(_STEPS), "--windows", str(_WINDOWS), "--folder", "proxy"]
+    # One thread: the model is too small for more, and waiting threads would take the server's core.
+    said = children.headrace("mixer", "proxy", PROXY_RUN, *options, "--server", server, env={"OMP_NUM_THREADS": "1"})
+    say(said.splitlines()[-1])
 
 
 def create_weighted_run(children: Children, server: str, run: str, *, steps: int) -> dict[str, float]:
     """KRLS weights of the embeddings, and the run that has them; the weights."""
-    options = ["--embeddings", "proxy/embeddings.npz", "--floor", "0.01", "--out", "weights.json"]
+    options = ["--embeddings", "proxy/embeddings.npz", *_KRLS, "--out", "weights.json"]
     line = children.headrace("mixer", "compute", "krls", *options, "--toml")
     weights: dict[str, float] = json.loads((children.folder / "weights.json").read_text(encoding="utf-8"))["weights"]
     say(", ".join(f"{name} {weight:.3f}" for name, weight in weights.items()))
     config = write_config(children.folder, "RUN.toml", run_toml(run, line.strip(), steps=steps))
-    say(children.headrace("run", "create", config, "--server", server))
+    children.headrace("run", "create", config, "--server", server)
     return weights

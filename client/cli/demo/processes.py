@@ -22,7 +22,7 @@ from typing import IO, Any, NoReturn, Self
 from headrace.client.cli.demo.console import say
 from headrace.proto.errors import HeadraceError
 
-HEADRACE = (sys.executable, "-c", "from headrace.client.cli.main import run; run()")
+HEADRACE = (sys.executable, "-m", "headrace.client.cli")
 Handler = Callable[[int, FrameType | None], Any] | int | None
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
@@ -109,14 +109,15 @@ class Children:
         say(f"$ headrace {' '.join(arguments)}")
         return self.start(name, [*HEADRACE, *arguments])
 
-    def headrace(self, *arguments: str, show: str | None = None) -> str:
+    def headrace(self, *arguments: str, show: str | None = None, env: Mapping[str, str] | None = None) -> str:
         """Run a `headrace` command to its end and return what it printed; DemoError with its message when it fails.
 
         `show` is what to print in place of the arguments, for those that are long.
         """
         shown = show or " ".join(arguments)
         say(f"$ headrace {shown}")
-        process = _start([*HEADRACE, *arguments], folder=self.folder, output=subprocess.PIPE, errors=subprocess.PIPE)
+        pipe = subprocess.PIPE
+        process = _start([*HEADRACE, *arguments], folder=self.folder, output=pipe, errors=pipe, env=env)
         try:
             output, errors = process.communicate()
         except BaseException:

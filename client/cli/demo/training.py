@@ -64,6 +64,7 @@ class Trainers:
 
 def start_server(children: Children, addresses: Addresses) -> Child:
     """Start `headrace serve` and wait until it answers."""
+    (children.folder / "store").mkdir(exist_ok=True)
     server = children.start_headrace("server", "serve", "configs/SERVER.toml")
     wait_until_listening(server, addresses.server)
     wait_until_listening(server, addresses.metrics)
