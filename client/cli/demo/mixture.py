@@ -20,14 +20,14 @@ _WINDOWS = 32
 
 # The published temperature, 5, is for 7 domains: scores sum to 1, so 1/score grows with the number of domains, and 16
 # want a higher one. The floor keeps every domain in the mixture.
-_KRLS = ("--relative-lam", "1", "--temperature", "20", "--floor", "0.01")
+_KRLS = ("--temperature", "20", "--floor", "0.01")
 
 
 def train_proxy(children: Children, server: str, domains: Sequence[str]) -> None:
     """Train the proxy on a uniform run and write `proxy/embeddings.npz`."""
     spec = run_toml(PROXY_RUN, uniform(domains), steps=_STEPS, batch=_BATCH)
     children.headrace("run", "create", write_config(children.folder, "PROXY.toml", spec), "--server", server)
-    options = ["--size", "tiny", "--steps", str(_STEPS), "--windows", str(_WINDOWS), "--folder", "proxy"]
+    options = ["--size", "tiny", "--steps", str(_STEPS), "--windows", str(_WINDOWS), "--out", "proxy"]
     # One thread: the model is too small for more, and waiting threads would take the server's core.
     said = children.headrace("mixer", "proxy", PROXY_RUN, *options, "--server", server, env={"OMP_NUM_THREADS": "1"})
     say(said.splitlines()[-1])
