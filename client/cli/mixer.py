@@ -220,7 +220,6 @@ for _command in (
     mixer_learned.doge,
     mixer_ablate.ablate,
     mixer_serve.serve,
-    mixer_serve.apply,
     mixer_view.compare,
     mixer_view.content,
 ):

@@ -1,15 +1,14 @@
-"""`headrace mixer serve` and `apply`: weights that go to a running server."""
+"""`headrace mixer serve`: weights that follow the losses of a running job."""
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import threading
 from pathlib import Path
 
 import click
-from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
+from headrace.client.cli.common import dry_run_option
 
 
 @click.command()
@@ -46,36 +45,3 @@ def serve(config: Path, once: bool, dry_run: bool) -> None:
             for name in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(name, lambda *_: stop.set())
             service.run(stop)
-
-
-@click.command()
-@click.argument("run")
-@click.argument("result", type=click.Path(path_type=Path))
-@click.option("--reason", default="", help="Why, for the audit log; default: the method.")
-@json_option
-@dry_run_option
-@target_options
-def apply(run: str, result: Path, reason: str, as_json: bool, dry_run: bool, target: Target) -> None:
-    """Set the weights of RUN to those of a RESULT file or proposal, from the first unsealed step on.
-
-    The domains must be exactly those of the run. Applying the same file twice changes the run once.
-    """
-    from headrace.client.cli.mixer import table
-    from headrace.mixer.files import digest_file
-    from headrace.mixer.remote import Remote
-    from headrace.mixer.result import load
-
-    mixture = load(result)
-    with Remote(target.need_server(), run) as source:
-        facts = source.facts()
-        key = f"mixer-apply-{facts.run_id}-{digest_file(result)[:32]}"
-        why = reason or f"mixer: {mixture.method} {mixture.convention}".strip()
-        if dry_run:
-            table(mixture, {})
-            click.echo(f"would hold from step {facts.seal} on, or later")
-            return
-        pushed = source.push(mixture, head=facts.head, key=key, reason=why)
-    if as_json:
-        click.echo(json.dumps({"sequence": pushed.sequence, "from_step": pushed.from_step}))
-    else:
-        click.echo(f"event {pushed.sequence}: holds from step {pushed.from_step} on")

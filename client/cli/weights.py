@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -66,7 +67,12 @@ def parse_parts(words: tuple[str, ...]) -> dict[str, float]:
 
 @weights.command("set")
 @click.argument("name", metavar="RUN")
-@click.argument("parts", nargs=-1, required=True, metavar="DOMAIN=PART...")
+@click.argument("parts", nargs=-1, metavar="[DOMAIN=PART...]")
+@click.option(
+    "--proposal",
+    type=click.Path(path_type=Path),
+    help="Take the weights from a result or proposal of `headrace mixer`; the same file changes a run once.",
+)
 @click.option(
     "--from-step", type=click.IntRange(min=0), help="First step for which they hold; default: the first unsealed."
 )
@@ -81,6 +87,7 @@ def parse_parts(words: tuple[str, ...]) -> dict[str, float]:
 def set_(
     name: str,
     parts: tuple[str, ...],
+    proposal: Path | None,
     from_step: int | None,
     until_step: int | None,
     loss_weights: tuple[str, ...],
@@ -92,7 +99,12 @@ def set_(
     target: Target,
 ) -> None:
     """Set the mixture of RUN from its first unsealed step on. Every domain is named; parts are normalised."""
-    vector = parse_parts(parts)
+    if bool(parts) == bool(proposal):
+        raise UsageError("give the weights as DOMAIN=PART words or by --proposal FILE, one of the two")
+    if proposal:
+        vector, reason, idempotency_key = _proposed(proposal, name, reason, idempotency_key)
+    else:
+        vector = parse_parts(parts)
     request = pb.SetWeightsRequest(
         run=name,
         weights=vector,
@@ -108,6 +120,16 @@ def set_(
     with open_source(target, write=True) as source:
         answer = source.set_weights(request)
     _answered(answer, as_json, dry_run, vector)
+
+
+def _proposed(path: Path, run: str, reason: str, key: str) -> tuple[dict[str, float], str, str]:
+    """Weights, reason and idempotency key of a result file of the mixer, as far as they were not given."""
+    from headrace.mixer.files import digest_file
+    from headrace.mixer.result import load
+
+    mixture = load(path)
+    method = " ".join(filter(None, (mixture.method, mixture.convention)))
+    return dict(mixture.weights), reason or f"mixer: {method}", key or f"proposal-{run}-{digest_file(path)[:32]}"
 
 
 def _loss_weights(words: tuple[str, ...]) -> dict[str, float]:

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from headrace.client import Loader
 from headrace.client.cli.mixer import mixer
+from headrace.client.cli.weights import weights as weights_command
 from headrace.client.feedback import DomainLoss
 from headrace.mixer.config import read_config
 from headrace.mixer.journal import Journal
@@ -178,7 +179,9 @@ def domains() -> list[str]:
 
 
 def apply(server: Server, run: str, result: Path, *more: str) -> str:
-    done = CliRunner().invoke(mixer, ["apply", run, str(result), "--server", server.address, *more])
+    done = CliRunner().invoke(
+        weights_command, ["set", run, "--proposal", str(result), "--server", server.address, *more]
+    )
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -194,7 +197,8 @@ def test_a_proposal_waits_for_a_human(server: Server, trainer: Any, tmp_path: Pa
     assert weights(server, trainer.run)["plain"] == pytest.approx(0.2)
     assert "would hold" in apply(server, trainer.run, proposal, "--dry-run")
     assert weights(server, trainer.run)["plain"] == pytest.approx(0.2)
-    assert apply(server, trainer.run, proposal) == apply(server, trainer.run, proposal)
+    first, second = (apply(server, trainer.run, proposal, "--json") for _ in range(2))
+    assert json.loads(first)["event"] == json.loads(second)["event"]
     assert weights(server, trainer.run) == pytest.approx(load(proposal).weights, abs=1e-6)
 
 
