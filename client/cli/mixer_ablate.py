@@ -74,7 +74,7 @@ def ablate(
     RUN.toml is the template of the runs that are made on the server, one a candidate. Started again, the command makes
     what is missing.
     """
-    from headrace.client.cli.mixer import pairs, part, tokens_of
+    from headrace.client.cli.mixer_options import pairs, part, tokens_of
     from headrace.mixer.ablate import Sweep, at_size, path_of, sweep_trials
     from headrace.mixer.trials import agreement, rank
 
@@ -112,7 +112,7 @@ def _say(text: str) -> None:
 
 def make_runs(template: Path, sweep: Sweep, mixtures: Mapping[str, Mapping[str, float]]) -> list[Job]:
     """Make a run for each candidate on the server (an equal one that is there is no error)."""
-    from headrace.client.cli.mixer import read_text
+    from headrace.client.cli.mixer_options import read_text
     from headrace.mixer.ablate import Job, spec_text
     from headrace.mixer.remote import create_run
 

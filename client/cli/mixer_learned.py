@@ -42,7 +42,7 @@ def plan_of(options: dict[str, Any]) -> ProxyPlan:
 
 def show(mixture: Mixture, folder: Path, as_json: bool) -> None:
     """The result, as JSON or as a table."""
-    from headrace.client.cli.mixer import table
+    from headrace.client.cli.mixer_options import table
 
     if as_json:
         click.echo(mixture.to_json(), nl=False)

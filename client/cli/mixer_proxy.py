@@ -52,7 +52,7 @@ def proxy(
 
     Started again with the same arguments it goes on from its checkpoint.
     """
-    from headrace.client.cli.mixer import table
+    from headrace.client.cli.mixer_options import table
     from headrace.mixer.caps import Bounds
     from headrace.mixer.krls import KrlsSpec
     from headrace.mixer.proxy.session import ProxyPlan, proxy_weights

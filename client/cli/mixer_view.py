@@ -29,7 +29,7 @@ def compare(
     as_json: bool,
 ) -> None:
     """RESULT files side by side: weights, epochs, bounds, cost, distance from the first."""
-    from headrace.client.cli.mixer import count, tokens_of
+    from headrace.client.cli.mixer_options import count, tokens_of
     from headrace.mixer import compare as view
     from headrace.mixer.files import write_atomic
     from headrace.mixer.result import load
@@ -65,7 +65,7 @@ def compare(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def content(result: Path, rate: tuple[str, ...], rates: Path | None, correct: bool, as_json: bool) -> None:
     """How much text each domain of RESULT gets: weight times text a token; and why some are short of it."""
-    from headrace.client.cli.mixer import pairs, part, read_table
+    from headrace.client.cli.mixer_options import pairs, part, read_table
     from headrace.mixer import content as text
     from headrace.mixer.result import weights_of
 

@@ -137,3 +137,12 @@ def test_compare_and_content(counts: Path, tmp_path: Path) -> None:
         load(files[0]).weights
     )
     assert headrace("content", files[0], "--rate", "web=1").returncode == 2
+
+
+def test_counts_of_a_corpus(corpus: Path) -> None:
+    done = headrace("compute", "natural", "--corpus", corpus, "--json")
+    assert done.returncode == 0, done.stderr
+    weights = json.loads(done.stdout)["weights"]
+    assert set(weights) == {"noise", "other", "plain", "small", "twin"}
+    assert weights["small"] < 0.05 < weights["plain"]
+    assert headrace("compute", "natural", "--corpus", corpus, "--counts", corpus).returncode == 2
