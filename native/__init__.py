@@ -1,6 +1,7 @@
 """The typed Python face of the Rust core."""
 
 from headrace.native._native import (
+    PADDING,
     Blake3,
     BpeEncoder,
     BpeTrainer,
@@ -48,6 +49,7 @@ __all__ = [
     "step_digest",
     # token store
     "Blake3",
+    "PADDING",
     "DamagedError",
     "TokenStore",
     "block_sums",

@@ -22,6 +22,7 @@ __all__ = [
     "random_u64",
     "row_digests",
     "step_digest",
+    "PADDING",
     "DamagedError",
     "TokenStore",
     "Blake3",
@@ -126,6 +127,8 @@ class BpeEncoder:
 
 # ---- token store ----
 
+PADDING: int
+
 class DamagedError(ValueError):
     """Bytes of a shard differ from what was written; the message names file and byte."""
 
@@ -148,6 +151,7 @@ class TokenStore:
         streams: npt.NDArray[np.uint32],
         starts: npt.NDArray[np.uint64],
         lengths: npt.NDArray[np.uint32],
+        whole: bool,
     ) -> tuple[bytes, npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """Ids, edge ends, edges of rows of `row_ids` ids; row r is parts part_ends[r-1]:part_ends[r], then padding."""
 

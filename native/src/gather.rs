@@ -4,7 +4,8 @@
 
 use rayon::prelude::*;
 
-use crate::shard::{Scratch, Shard, ShardRef, StoreError};
+use crate::reader::Reader;
+use crate::shard::{Shard, ShardRef, StoreError};
 use crate::shard_index::Batch;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -39,11 +40,11 @@ impl Stream {
     }
 
     /// Calls `visit(shard number, batch, first token within the batch, tokens)` over [start, start + length).
-    fn walk(
-        &self,
+    fn walk<'a>(
+        &'a self,
         start: u64,
         length: u64,
-        mut visit: impl FnMut(usize, &Shard, &Batch, u64, u64) -> Result<()>,
+        mut visit: impl FnMut(usize, &'a Batch, u64, u64) -> Result<()>,
     ) -> Result<()> {
         let end = start.checked_add(length).filter(|&end| end <= self.total());
         let Some(end) = end else {
@@ -55,76 +56,91 @@ impl Stream {
         let mut at = start;
         while at < end {
             let number = self.firsts.partition_point(|&first| first <= at) - 1;
-            let shard = &self.shards[number];
-            let index = shard.index()?;
+            let index = self.shards[number].index()?;
             let within = at - self.firsts[number];
-            let which = index
-                .batches
-                .partition_point(|batch| batch.first_token <= within)
-                - 1;
-            let batch = &index.batches[which];
-            let next = index
-                .batches
+            let batches = &index.batches;
+            let which = batches.partition_point(|batch| batch.first_token <= within) - 1;
+            let next = batches
                 .get(which + 1)
                 .map_or(index.tokens, |batch| batch.first_token);
             let tokens = (next - within).min(end - at);
-            visit(number, shard, batch, within - batch.first_token, tokens)?;
+            visit(
+                number,
+                &batches[which],
+                within - batches[which].first_token,
+                tokens,
+            )?;
             at += tokens;
         }
         Ok(())
     }
 
-    /// Copies ids into `out` and appends to `edges` the offsets (from `base`) at which a document begins.
-    fn copy(
-        &self,
+    /// Copies ids into `out`.
+    fn copy<'a>(
+        &'a self,
         start: u64,
         out: &mut [u8],
         id_bytes: usize,
-        base: u64,
-        edges: &mut Vec<u32>,
-        scratch: &mut Scratch,
+        reader: &mut Reader<'a>,
     ) -> Result<()> {
-        let length = (out.len() / id_bytes) as u64;
         let mut done = 0;
-        self.walk(start, length, |_, shard, batch, first, tokens| {
-            let from = done as usize * id_bytes;
-            let part = &mut out[from..from + tokens as usize * id_bytes];
-            shard.read(
-                batch.ids + first * id_bytes as u64,
-                part,
-                &mut scratch.block,
-            )?;
-            shard.ends(batch, scratch)?;
-            let begin = scratch.ends.partition_point(|&end| end < first);
-            for &end in scratch.ends[begin..]
+        self.walk(
+            start,
+            (out.len() / id_bytes) as u64,
+            |number, batch, first, tokens| {
+                let part = &mut out[done..done + tokens as usize * id_bytes];
+                done += part.len();
+                reader.read(
+                    &self.shards[number],
+                    batch.ids + first * id_bytes as u64,
+                    part,
+                )
+            },
+        )
+    }
+
+    /// Calls `edge` with the offset, from `start`, of each document that begins within [start, start + length).
+    fn edges<'a>(
+        &'a self,
+        start: u64,
+        length: u64,
+        reader: &mut Reader<'a>,
+        mut edge: impl FnMut(u64),
+    ) -> Result<()> {
+        let mut done = 0;
+        self.walk(start, length, |number, batch, first, tokens| {
+            reader.load_ends(&self.shards[number], batch)?;
+            let begin = reader.ends.partition_point(|&end| end < first);
+            let inside = reader.ends[begin..]
                 .iter()
-                .take_while(|&&end| end < first + tokens)
-            {
-                let offset = base + done + end - first;
-                if offset > 0 && edges.last().is_none_or(|&last| u64::from(last) != offset) {
-                    edges.push(offset as u32);
-                }
-            }
+                .take_while(|&&end| end < first + tokens);
+            inside.for_each(|&end| edge(done + end - first));
             done += tokens;
             Ok(())
         })
     }
 
-    fn pieces(&self, start: u64, length: u64) -> Result<Vec<Piece>> {
+    fn pieces<'a>(
+        &'a self,
+        start: u64,
+        length: u64,
+        reader: &mut Reader<'a>,
+    ) -> Result<Vec<Piece>> {
         let mut found = Vec::new();
-        let mut scratch = Scratch::default();
-        self.walk(start, length, |number, shard, batch, first, tokens| {
-            shard.ends(batch, &mut scratch)?;
+        self.walk(start, length, |number, batch, first, tokens| {
+            let shard = &self.shards[number];
+            reader.load_ends(shard, batch)?;
             let mut rows = vec![0; 8 * batch.documents as usize];
-            shard.read(batch.rows, &mut rows, &mut scratch.block)?;
-            for (i, bounds) in scratch.ends.windows(2).enumerate() {
+            reader.read(shard, batch.rows, &mut rows)?;
+            for (i, bounds) in reader.ends.windows(2).enumerate() {
                 let (begin, end) = (bounds[0].max(first), bounds[1].min(first + tokens));
                 if begin < end {
-                    let row = rows[8 * i..8 * i + 8].try_into().expect("8 bytes");
                     found.push(Piece {
                         shard: number as u64,
                         document: batch.first_document + i as u64,
-                        row: u64::from_le_bytes(row),
+                        row: u64::from_le_bytes(
+                            rows[8 * i..8 * i + 8].try_into().expect("8 bytes"),
+                        ),
                         begin: begin - bounds[0],
                         end: end - bounds[0],
                     });
@@ -144,9 +160,14 @@ pub struct Edges {
     pub edges: Vec<u32>,
 }
 
+/// The stream of parts that are padding: tokens that are masked, and are not read.
+pub const PADDING: u32 = u32::MAX;
+
 /// What to put into rows: row r is made of parts `ends[r - 1]..ends[r]`, then padding.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
+    /// Whether each part lies within one document, so that edges are where parts meet.
+    pub whole: bool,
     pub ends: &'a [u32],
     pub streams: &'a [u32],
     pub starts: &'a [u64],
@@ -210,8 +231,8 @@ impl Store {
         let found: Vec<Vec<u32>> = out
             .par_chunks_mut(row_bytes.max(1))
             .enumerate()
-            .map_init(Scratch::default, |scratch, (row, out)| {
-                self.fill(parts, row, out, scratch)
+            .map_init(Reader::default, |reader, (row, out)| {
+                reader.settled(|reader| self.fill(parts, row, out, reader))
             })
             .collect::<Result<_>>()?;
         let mut all = Edges::default();
@@ -222,45 +243,59 @@ impl Store {
         Ok(all)
     }
 
-    fn fill(
-        &self,
+    fn fill<'a>(
+        &'a self,
         parts: Parts<'_>,
         row: usize,
         out: &mut [u8],
-        scratch: &mut Scratch,
+        reader: &mut Reader<'a>,
     ) -> Result<Vec<u32>> {
         let first = if row == 0 {
             0
         } else {
             parts.ends[row - 1] as usize
         };
-        let mut edges = Vec::new();
+        let mut edges: Vec<u32> = Vec::new();
         let mut done = 0;
         for part in first..parts.ends[row] as usize {
             let length = parts.lengths[part] as usize * self.id_bytes;
-            if done + length > out.len() {
-                return Err(StoreError::Range(format!(
-                    "row {row} holds more ids than it has room for"
-                )));
-            }
-            let base = (done / self.id_bytes) as u64;
-            if base > 0 && length > 0 {
-                edges.push(base as u32);
-            }
-            let stream = self.stream(parts.streams[part])?;
-            let (start, target) = (parts.starts[part], &mut out[done..done + length]);
-            stream.copy(start, target, self.id_bytes, base, &mut edges, scratch)?;
+            let base = (done / self.id_bytes) as u32;
+            let Some(target) = out.get_mut(done..done + length) else {
+                let what = format!("row {row} holds more ids than it has room for");
+                return Err(StoreError::Range(what));
+            };
             done += length;
+            if base > 0 && length > 0 {
+                edges.push(base);
+            }
+            if parts.streams[part] == PADDING {
+                self.pad(target);
+                continue;
+            }
+            let (stream, start) = (self.stream(parts.streams[part])?, parts.starts[part]);
+            stream.copy(start, target, self.id_bytes, reader)?;
+            if !parts.whole {
+                stream.edges(start, u64::from(parts.lengths[part]), reader, |offset| {
+                    if offset > 0 {
+                        edges.push(base + offset as u32);
+                    }
+                })?;
+            }
         }
+        self.pad(&mut out[done..]);
+        Ok(edges)
+    }
+
+    fn pad(&self, out: &mut [u8]) {
         let pad = self.pad_id.to_le_bytes();
-        for id in out[done..].chunks_exact_mut(self.id_bytes) {
+        for id in out.chunks_exact_mut(self.id_bytes) {
             id.copy_from_slice(&pad[..self.id_bytes]);
         }
-        Ok(edges)
     }
 
     /// Documents that hold tokens [start, start + length) of a stream.
     pub fn pieces(&self, stream: u32, start: u64, length: u64) -> Result<Vec<Piece>> {
-        self.stream(stream)?.pieces(start, length)
+        let stream = self.stream(stream)?;
+        Reader::default().settled(|reader| stream.pieces(start, length, reader))
     }
 }

@@ -9,7 +9,8 @@ use rayon::prelude::*;
 
 use crate::best_fit::{Part, pack};
 use crate::gather::{Store, Stream};
-use crate::shard::{Scratch, StoreError};
+use crate::reader::Reader;
+use crate::shard::StoreError;
 
 /// Row, and first token and length of each of its parts.
 type Row = (usize, Vec<(u64, u32)>);
@@ -70,7 +71,12 @@ impl Stream {
     }
 
     /// First token, and lengths of the documents, of batches [first, end).
-    fn lengths(&self, first: u64, end: u64, scratch: &mut Scratch) -> Result<(u64, Vec<u64>)> {
+    fn lengths<'a>(
+        &'a self,
+        first: u64,
+        end: u64,
+        reader: &mut Reader<'a>,
+    ) -> Result<(u64, Vec<u64>)> {
         let mut lengths = Vec::new();
         let mut start = None;
         for number in first..end {
@@ -86,8 +92,8 @@ impl Stream {
             };
             let batch = &shard.index()?.batches[local as usize];
             start.get_or_insert(self.firsts[which] + batch.first_token);
-            shard.ends(batch, scratch)?;
-            lengths.extend(scratch.ends.windows(2).map(|pair| pair[1] - pair[0]));
+            reader.load_ends(shard, batch)?;
+            lengths.extend(reader.ends.windows(2).map(|pair| pair[1] - pair[0]));
         }
         Ok((start.unwrap_or(0), lengths))
     }
@@ -100,8 +106,9 @@ impl Store {
         let first_batches = stream.group(group_windows.saturating_mul(u64::from(seq_len)))?;
         let windows = first_batches
             .par_windows(2)
-            .map_init(Scratch::default, |scratch, pair| {
-                let (_, lengths) = stream.lengths(pair[0], pair[1], scratch)?;
+            .map_init(Reader::default, |reader, pair| {
+                let (_, lengths) =
+                    reader.settled(|reader| stream.lengths(pair[0], pair[1], reader))?;
                 Ok(pack(&lengths, seq_len).len() as u32)
             })
             .collect::<Result<_>>()?;
@@ -122,8 +129,10 @@ impl Store {
         }
         let packed: Vec<Vec<Row>> = rows_of
             .into_par_iter()
-            .map_init(Scratch::default, |scratch, ((stream, first, end), rows)| {
-                let (start, lengths) = self.stream(stream)?.lengths(first, end, scratch)?;
+            .map_init(Reader::default, |reader, ((stream, first, end), rows)| {
+                let stream = self.stream(stream)?;
+                let (start, lengths) =
+                    reader.settled(|reader| stream.lengths(first, end, reader))?;
                 let windows = pack(&lengths, seq_len);
                 let starts = document_starts(start, &lengths);
                 rows.into_iter()

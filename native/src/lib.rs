@@ -9,6 +9,7 @@ pub mod jsonl;
 pub mod perm;
 pub mod plan;
 mod py;
+pub mod reader;
 pub mod rng;
 pub mod shard;
 pub mod shard_index;

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::shard_index::{Batch, Index};
+use crate::shard_index::Index;
 
 /// What went wrong with a shard; the message names the file.
 #[derive(Debug)]
@@ -103,14 +103,6 @@ pub struct ShardRef {
     pub index_digest: [u8; 32],
     pub tokens: u64,
     pub documents: u64,
-}
-
-/// Buffers that a thread reuses between rows.
-#[derive(Default)]
-pub struct Scratch {
-    pub block: Vec<u8>,
-    bytes: Vec<u8>,
-    pub ends: Vec<u64>,
 }
 
 /// An open shard.
@@ -239,78 +231,97 @@ impl Shard {
         Ok(fresh)
     }
 
-    /// Reads `out.len()` bytes at `position`, all of them checked.
-    pub fn read(&self, position: u64, out: &mut [u8], scratch: &mut Vec<u8>) -> Result<()> {
+    /// A look at the file as it is now: reads through it are checked against that.
+    pub fn look(&self) -> Result<Look<'_>> {
         let index = self.index()?;
-        let end = position
-            .checked_add(out.len() as u64)
-            .filter(|&end| end <= index.size);
-        if end.is_none() {
-            let what = "its index points beyond its end".to_owned();
-            return Err(StoreError::Damaged(self.says.path.clone(), position, what));
-        }
-        // A change between the two looks at the file is seen by the second one; then all is checked again.
-        for _ in 0..3 {
-            let state = self.state(index.sums.len())?;
-            self.read_once(index, &state, position, out, scratch)?;
-            if self.state(index.sums.len())?.stamp == state.stamp {
-                return Ok(());
-            }
-        }
-        let what = "it is being changed in place while it is read".to_owned();
-        Err(StoreError::Damaged(self.says.path.clone(), position, what))
+        Ok(Look {
+            shard: self,
+            index,
+            state: self.state(index.sums.len())?,
+        })
+    }
+}
+
+/// Reads of a shard between two looks at its size and modification time.
+#[derive(Debug)]
+pub struct Look<'a> {
+    pub shard: &'a Shard,
+    pub index: &'a Index,
+    state: Arc<Checked>,
+}
+
+impl Look<'_> {
+    /// Whether the file is still what it was: if not, what was read through this look is void.
+    pub fn holds(&self) -> Result<bool> {
+        Ok(self.shard.state(self.index.sums.len())?.stamp == self.state.stamp)
     }
 
-    fn read_once(
-        &self,
-        index: &Index,
-        state: &Checked,
-        position: u64,
-        out: &mut [u8],
-        scratch: &mut Vec<u8>,
-    ) -> Result<()> {
-        let block_of = |at: u64| (at / index.block_bytes) as usize;
+    fn damaged(&self, at: u64, what: &str) -> StoreError {
+        StoreError::Damaged(self.shard.says.path.clone(), at, what.into())
+    }
+
+    /// The error for a file that does not hold still.
+    pub fn restless(&self) -> StoreError {
+        self.damaged(0, "it is being changed in place while it is read")
+    }
+
+    /// Reads `out.len()` bytes at `position`, all of them checked.
+    pub fn read(&self, position: u64, out: &mut [u8], block: &mut Vec<u8>) -> Result<()> {
+        let end = position.checked_add(out.len() as u64);
+        if end.is_none_or(|end| end > self.index.size) {
+            return Err(self.damaged(position, "its index points beyond its end"));
+        }
         let mut done = 0;
         while done < out.len() {
             let at = position + done as u64;
-            let block = block_of(at);
-            let start = block as u64 * index.block_bytes;
-            if state.has(block) {
-                let last = (block..index.sums.len())
-                    .take_while(|&b| state.has(b))
-                    .last()
-                    .unwrap_or(block);
-                let until = ((last as u64 + 1) * index.block_bytes - at)
-                    .min((out.len() - done) as u64) as usize;
-                let part = &mut out[done..done + until];
-                self.file
-                    .read_exact_at(part, at)
-                    .map_err(|error| self.io(error))?;
-                done += until;
+            let number = (at / self.index.block_bytes) as usize;
+            done += if self.state.has(number) {
+                self.read_checked(number, at, &mut out[done..])?
             } else {
-                self.check_block(index, block, scratch)?;
-                let offset = (at - start) as usize;
-                let until = (scratch.len() - offset).min(out.len() - done);
-                out[done..done + until].copy_from_slice(&scratch[offset..offset + until]);
-                state.add(block);
-                done += until;
-            }
+                self.read_first(number, at, &mut out[done..], block)?
+            };
         }
         Ok(())
     }
 
-    /// Ends of a batch's documents in tokens from its start; the first entry is 0.
-    pub fn ends(&self, batch: &Batch, scratch: &mut Scratch) -> Result<()> {
-        scratch.bytes.resize(4 * (batch.documents as usize + 1), 0);
-        let mut bytes = std::mem::take(&mut scratch.bytes);
-        let outcome = self.read(batch.ends, &mut bytes, &mut scratch.block);
-        scratch.ends.clear();
-        scratch.ends.extend(
-            bytes
-                .chunks_exact(4)
-                .map(|end| u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]))),
-        );
-        scratch.bytes = bytes;
-        outcome
+    /// Reads from blocks that were checked before, as many of them as there are in a row.
+    fn read_checked(&self, number: usize, at: u64, out: &mut [u8]) -> Result<usize> {
+        let blocks = (number..self.index.sums.len()).take_while(|&block| self.state.has(block));
+        let mut until = self
+            .index
+            .size
+            .min((number as u64 + 1) * self.index.block_bytes);
+        for block in blocks.skip(1) {
+            if until >= at + out.len() as u64 {
+                break;
+            }
+            until = self
+                .index
+                .size
+                .min((block as u64 + 1) * self.index.block_bytes);
+        }
+        let length = out.len().min((until - at) as usize);
+        let part = &mut out[..length];
+        self.shard
+            .file
+            .read_exact_at(part, at)
+            .map_err(|error| self.shard.io(error))?;
+        Ok(length)
+    }
+
+    /// Reads a whole block, checks it, and hands out the part that is wanted.
+    fn read_first(
+        &self,
+        number: usize,
+        at: u64,
+        out: &mut [u8],
+        block: &mut Vec<u8>,
+    ) -> Result<usize> {
+        self.shard.check_block(self.index, number, block)?;
+        let offset = (at - number as u64 * self.index.block_bytes) as usize;
+        let length = out.len().min(block.len() - offset);
+        out[..length].copy_from_slice(&block[offset..offset + length]);
+        self.state.add(number);
+        Ok(length)
     }
 }

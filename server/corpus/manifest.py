@@ -231,7 +231,7 @@ class Corpus:
         parts = merge(len(windows), pieces)
         with store_errors():
             ids, edge_ends, edges = self._store.gather(
-                seq_len + 1, parts.ends, parts.streams, parts.starts, parts.lengths
+                seq_len + 1, parts.ends, parts.streams, parts.starts, parts.lengths, parts.whole
             )
         return Rows(ids, edge_ends, edges, parts.real_ids())
 

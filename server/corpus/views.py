@@ -41,12 +41,13 @@ class ViewSize:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts of some windows: window i has parts `ends[i-1]:ends[i]`."""
+    """Parts of some windows: window i has parts `ends[i-1]:ends[i]`; if `whole`, each lies within one document."""
 
     ends: U32
     streams: U32
     starts: U64
     lengths: U32
+    whole: bool
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
@@ -107,7 +108,7 @@ class ConcatView:
         starts = (windows - firsts) * self._seq_len
         lengths = np.minimum(self._totals[generation] - starts, self._seq_len + np.uint64(1)).astype(np.uint32)
         ends = np.arange(1, len(windows) + 1, dtype=np.uint32)
-        return Parts(ends, (generation + self._first_stream).astype(np.uint32), starts, lengths)
+        return Parts(ends, (generation + self._first_stream).astype(np.uint32), starts, lengths, whole=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class BestFitView:
         ends, starts, lengths = self._store.best_fit(
             self._seq_len, streams, self._firsts[group], self._lasts[group], (windows - before).astype(np.uint32)
         )
-        return Parts(ends, np.repeat(streams, differences(ends)), starts, lengths)
+        return Parts(ends, np.repeat(streams, differences(ends)), starts, lengths, whole=True)
 
 
 def merge(count: int, pieces: Sequence[tuple[npt.NDArray[np.int64], Parts]]) -> Parts:
@@ -157,4 +158,5 @@ def merge(count: int, pieces: Sequence[tuple[npt.NDArray[np.int64], Parts]]) -> 
         within = np.arange(int(mine.sum())) - np.repeat(np.cumsum(mine) - mine, mine)
         place = np.repeat(ends[rows] - mine, mine) + within
         streams[place], starts[place], lengths[place] = parts.streams, parts.starts, parts.lengths
-    return Parts(ends.astype(np.uint32), streams, starts, lengths)
+    whole = all(parts.whole for _, parts in pieces)
+    return Parts(ends.astype(np.uint32), streams, starts, lengths, whole=whole)

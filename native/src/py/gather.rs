@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
-use crate::gather::{Parts, Store};
+use crate::gather::{PADDING, Parts, Store};
 use crate::groups::Ask;
 use crate::shard::{ShardRef, StoreError, block_sums as sums_of};
 
@@ -110,7 +110,8 @@ impl TokenStore {
     }
 
     /// Ids, edge ends and edges of rows of `row_ids` ids; row r is parts `part_ends[r-1]:part_ends[r]`, then padding.
-    #[allow(clippy::type_complexity)]
+    /// A part of stream PADDING is padding; with `whole` each part lies within one document.
+    #[allow(clippy::type_complexity, clippy::too_many_arguments)]
     fn gather<'py>(
         &self,
         py: Python<'py>,
@@ -119,12 +120,14 @@ impl TokenStore {
         streams: PyReadonlyArray1<'py, u32>,
         starts: PyReadonlyArray1<'py, u64>,
         lengths: PyReadonlyArray1<'py, u32>,
+        whole: bool,
     ) -> PyResult<(
         Bound<'py, PyBytes>,
         Bound<'py, PyArray1<u32>>,
         Bound<'py, PyArray1<u32>>,
     )> {
         let parts = Parts {
+            whole,
             ends: slice(&part_ends, "part_ends")?,
             streams: slice(&streams, "streams")?,
             starts: slice(&starts, "starts")?,
@@ -312,6 +315,7 @@ fn wrap(
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DamagedError", m.py().get_type::<DamagedError>())?;
+    m.add("PADDING", PADDING)?;
     m.add_class::<TokenStore>()?;
     m.add_class::<Blake3>()?;
     m.add_function(wrap_pyfunction!(block_sums, m)?)?;
