@@ -44,6 +44,26 @@ impl Permutation {
         value
     }
 
+    /// The index that goes to `place` in [0, n).
+    pub fn inverse(&self, place: u64) -> u64 {
+        debug_assert!(place < self.n);
+        let mut value = self.network_back(place);
+        while value >= self.n {
+            value = self.network_back(value);
+        }
+        value
+    }
+
+    fn network_back(&self, value: u64) -> u64 {
+        let mut low = value & self.low_mask;
+        let mut high = value >> self.low_bits;
+        for pair in self.round_keys.chunks_exact(2).rev() {
+            high ^= mix(low.wrapping_add(pair[1])) & self.high_mask;
+            low ^= mix(high.wrapping_add(pair[0])) & self.low_mask;
+        }
+        high << self.low_bits | low
+    }
+
     fn network(&self, value: u64) -> u64 {
         let mut low = value & self.low_mask;
         let mut high = value >> self.low_bits;
@@ -109,6 +129,7 @@ mod tests {
             let permutation = Permutation::new([k0, k1], n);
             let (a, b) = (a % n, b % n);
             prop_assert_eq!(permutation.at(a) == permutation.at(b), a == b);
+            prop_assert_eq!(permutation.inverse(permutation.at(a)), a);
         }
     }
 }

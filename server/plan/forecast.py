@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from headrace.native import Piece
 from headrace.server.plan.cursor import FIELDS, Words
+from headrace.server.plan.pieces import view_id
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.scaling import effective_tokens
 from headrace.server.plan.timeline import Span
@@ -127,18 +128,20 @@ def _chunks(plan: Plan, end: int) -> Iterator[tuple[int, int, Span]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Chunk:
-    """Steps [first, last) of a span, with the state at its start."""
+    """Steps [first, last) of a span. `before` is the state at its start, `ready` as the first windows find it."""
 
     piece: Piece
     before: Words
+    ready: Words
     first: int
     last: int
 
-    def state(self, step: int) -> Words:
-        return self.piece.advance(self.before, self.first, step - self.first)[0]
-
     def wrapped(self, place: int, after: Words) -> bool:
-        return _wrapped(self.before[place], after[place])
+        """Whether a pass of the domain was used up since the start of the chunk."""
+        if not _served(self.before[place], after[place]):
+            return False
+        used_up = _field(after[place], "index") == _field(after[place], "windows")
+        return used_up or _field(after[place], "pass") > _field(self.ready[place], "pass")
 
     def capped(self, place: int, after: Words) -> bool:
         return int(self.piece.windows_left(after)[place]) == 0
@@ -148,7 +151,7 @@ class _Chunk:
         low, high = self.first, self.last
         while high - low > 1:
             middle = (low + high) // 2
-            if happened(place, self.state(middle)):
+            if happened(place, self.piece.advance(self.before, self.first, middle - self.first)[0]):
                 high = middle
             else:
                 low = middle
@@ -157,12 +160,13 @@ class _Chunk:
 
 def _walk(plan: Plan, span: Span, first: int, last: int, seen: _Seen) -> None:
     """One chunk: extremes of credit, and the steps at which something happens to a domain."""
-    chunk = _Chunk(piece=plan.piece(span), before=plan.state(first), first=first, last=last)
-    after, _, _, least, most = chunk.piece.advance_watching(chunk.before, first, last - first)
+    piece, before = plan.piece(span), plan.state(first)
+    chunk = _Chunk(piece=piece, before=before, ready=piece.settled(before), first=first, last=last)
+    after, _, _, least, most = piece.advance_watching(before, first, last - first)
     seen.least, seen.most = np.minimum(seen.least, least), np.maximum(seen.most, most)
     for i in range(len(plan.names)):
-        if _view_ended(chunk.before[i], after[i]):
-            seen.unread.setdefault(i, []).append(_left_over(chunk.before[i], span.first))
+        if _served(before[i], after[i]) and _field(before[i], "windows") and _view(before[i]) != _view(after[i]):
+            seen.unread.setdefault(i, []).append(_left_over(plan, span, before, i))
         if i not in seen.wraps and chunk.wrapped(i, after):
             seen.wraps[i] = chunk.first_step(i, chunk.wrapped)
         if i not in seen.caps and chunk.capped(i, after) and _has_weight(plan, span, i):
@@ -179,22 +183,33 @@ def _field(row: Words, name: str) -> int:
     return int(row[FIELDS.index(name)])
 
 
-def _view_ended(before: Words, after: Words) -> bool:
-    return bool(_field(before, "windows") and _field(before, "view") != _field(after, "view"))
+def _view(row: Words) -> int:
+    return _field(row, "view")
 
 
-def _wrapped(before: Words, after: Words) -> bool:
-    """Whether a pass was used up between two states, and not ended by a new view alone."""
-    passes = _field(after, "pass") - _field(before, "pass") - _view_ended(before, after)
-    return passes > 0 or (_field(after, "windows") > 0 and _field(after, "index") == _field(after, "windows"))
+def _served(before: Words, after: Words) -> bool:
+    """Whether a domain was given a window between two states."""
+    return any(_field(before, name) != _field(after, name) for name in ("pass", "index", "view"))
 
 
-def _left_over(before: Words, step: int) -> Unread:
-    """What a pass has left. Its tokens after `split` are `real`, spread evenly over its windows from there on."""
-    split, index = _field(before, "split"), _field(before, "index")
-    windows, real = _field(before, "windows"), _field(before, "real")
-    dealt = (index - split) * real // (windows - split)
-    return Unread(step=step, windows=windows - index, tokens=real - dealt)
+def _left_over(plan: Plan, span: Span, before: Words, place: int) -> Unread:
+    """What a new view leaves of a pass: all that is left of it, or of its open group where the pass goes on.
+
+    The tokens of a pass after place `split` are `real`, spread evenly over its windows from there on.
+    """
+    old = next(
+        s for s in reversed(plan.timeline.spans) if s.first < span.first and _has_view(plan, s, _view(before[place]))
+    )
+    windows = int(plan.piece(old).unread(before)[place])
+    row = before[place]
+    split, index, real = _field(row, "split"), _field(row, "index"), _field(row, "real")
+    of = _field(row, "windows") - split
+    tokens = (index - split + windows) * real // of - (index - split) * real // of
+    return Unread(step=span.first, windows=windows, tokens=tokens)
+
+
+def _has_view(plan: Plan, span: Span, view: int) -> bool:
+    return view_id(plan.spec.phases[span.phase]) == view
 
 
 def _phases(plan: Plan, end: int) -> Iterator[PhaseForecast]:

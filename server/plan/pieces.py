@@ -21,11 +21,15 @@ from headrace.server.plan.timeline import Source, Span
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grown:
-    """A domain with the generations that have joined it: its real tokens, and its views one generation at a time."""
+    """A domain with the generations that have joined it: real tokens and views, one generation at a time."""
 
-    tokens: int
+    sizes: tuple[int, ...]
     views: tuple[ViewFacts, ...]
     joining: int
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.sizes)
 
     @property
     def view(self) -> ViewFacts:
@@ -36,8 +40,8 @@ class Grown:
 
 def grown(facts: CorpusFacts, name: str, phase: Phase, grows: Sequence[Event]) -> Grown:
     """A domain with those of `grows` that are its own; its first generation is in the corpus, unless it came later."""
-    first = [facts.view(name, phase.seq_len, phase.packing)] if name in facts.tokens else []
-    tokens, views, joining = facts.tokens.get(name, 0), first, 0
+    views = [facts.view(name, phase.seq_len, phase.packing)] if name in facts.tokens else []
+    sizes, joining = [facts.tokens[name]] if name in facts.tokens else [], 0
     for event in grows:
         if not isinstance(event.body, GrowBody) or event.body.domain != name:
             continue
@@ -47,10 +51,10 @@ def grown(facts: CorpusFacts, name: str, phase: Phase, grows: Sequence[Event]) -
                 f"generation {event.body.generation[:16]} joins domain `{name}` at step {event.from_step}, but its "
                 f"manifest is not open here; open it on this server (event {event.sequence}), or ask another replica"
             )
-        tokens += known.tokens
-        views = [*views, known.views.get(phase.shape, NOTHING)]
+        sizes.append(known.tokens)
+        views.append(known.views.get(phase.shape, NOTHING))
         joining = len(views) if event.body.join == "now" else joining
-    return Grown(tokens=tokens, views=tuple(views), joining=joining)
+    return Grown(sizes=tuple(sizes), views=tuple(views), joining=joining)
 
 
 def make_piece(spec: RunSpec, facts: CorpusFacts, names: Sequence[str], span: Span, grows: Sequence[Event]) -> Piece:
@@ -101,8 +105,22 @@ def _members(
                 f"({phase.packing}) there; give it weight 0, a smaller seq_len, or more text"
             )
         policy = spec.domains.get(name, DomainPolicy())
-        members.append(_member(name, start, end, domain, phase, policy))
+        blocks = _blocks(domain, phase, spec.block_tokens) if spec.order == "blocks" else None
+        members.append({**_member(name, start, end, domain, phase, policy), "blocks": blocks})
     return members
+
+
+def _blocks(domain: Grown, phase: Phase, block_tokens: int) -> tuple[int, bool, list[tuple[int, int, int]]]:
+    """Windows of a group, whether a group holds the same tokens at every seq_len, and each generation's groups.
+
+    That is so where windows are cut at multiples of seq_len; the number of groups then follows from the tokens alone.
+    """
+    group, goes_on = block_tokens // phase.seq_len, phase.packing == "concat"
+    generations = []
+    for size, view in zip(domain.sizes, domain.views, strict=True):
+        groups = -(-size // block_tokens) if goes_on else -(-view.windows // group)
+        generations.append((view.windows, view.real_tokens, groups))
+    return group, goes_on, generations
 
 
 def _member(name: str, start: int, end: int, domain: Grown, phase: Phase, policy: DomainPolicy) -> dict[str, object]:
@@ -110,7 +128,7 @@ def _member(name: str, start: int, end: int, domain: Grown, phase: Phase, policy
         "name": name,
         "parts": start,
         "parts_to": end,
-        "view": phase.seq_len << 8 | PACKINGS.index(phase.packing),
+        "view": view_id(phase),
         "windows": domain.view.windows,
         "real": domain.view.real_tokens,
         "seq_len": phase.seq_len,
@@ -119,6 +137,11 @@ def _member(name: str, start: int, end: int, domain: Grown, phase: Phase, policy
         "budget": budget(policy.cap, domain.tokens),
         "stop": policy.at_cap == "stop",
     }
+
+
+def view_id(phase: Phase) -> int:
+    """The kernel's name of a phase's view."""
+    return phase.seq_len << 8 | PACKINGS.index(phase.packing)
 
 
 def budget(cap: Decimal | None, tokens: int) -> int | None:

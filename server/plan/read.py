@@ -9,6 +9,7 @@ from typing import TypeVar
 from headrace.proto.errors import ConfigError, UsageError
 from headrace.server.plan.spec import (
     AT_CAP,
+    BLOCK_TOKENS,
     CURVES,
     DRAWS,
     KINDS,
@@ -46,6 +47,7 @@ def read_run(text: str, *, place: str) -> RunSpec:
             lead=run.integer("lead", 1, 1 << 20, 8),
             draw=run.choice("draw", DRAWS, "balanced"),
             order=run.choice("order", ORDERS, "full"),
+            block_tokens=_amount(run, "block_tokens") if run.has("block_tokens") else BLOCK_TOKENS,
             phases=phases,
             domains=policies,
         ),

@@ -22,13 +22,15 @@ PLAN_VERSION = 1
 """Rises whenever a spec and a log would give another stream than before; a server refuses versions it does not know."""
 
 DRAWS = ("balanced", "multinomial")
-ORDERS = ("full", "none")
+ORDERS = ("full", "blocks", "none")
 PACKINGS = ("concat", "best_fit")
 KINDS = ("train", "eval")
 CURVES = ("hold", "linear", "cosine")
 AT_CAP = ("redistribute", "stop")
 NAME = DOMAIN_NAME
 
+BLOCK_TOKENS = 1 << 26
+"""Tokens of a group in the order `blocks`: 128 MiB of two-byte ids, one long read of a remote store."""
 LARGEST_BATCH = 1 << 20
 LARGEST_SEQ_LEN = 1 << 30
 LARGEST_RUN = 1 << 62
@@ -125,6 +127,7 @@ class Branch:
 class RunSpec:
     """The spec of a run. `corpus` is the path of the manifest as written; `domains` holds policies, where given.
 
+    `block_tokens` is the size of a group in the order `blocks`, which every seq_len divides.
     Phases count from step 0 even in a branch, whose steps below `branch.at` are its parent's.
     """
 
@@ -136,6 +139,7 @@ class RunSpec:
     draw: str = "balanced"
     order: str = "full"
     phases: tuple[Phase, ...]
+    block_tokens: int = BLOCK_TOKENS
     domains: Mapping[str, DomainPolicy] = field(default_factory=dict)
     branch: Branch | None = None
 
@@ -147,6 +151,12 @@ class RunSpec:
         for value, options in ((self.kind, KINDS), (self.draw, DRAWS), (self.order, ORDERS)):
             if value not in options:
                 raise UsageError(f"`{value}` is not one of {', '.join(options)}")
+        for phase in self.phases:
+            if self.order == "blocks" and (self.block_tokens < 1 or self.block_tokens % phase.seq_len):
+                raise UsageError(
+                    f"phase `{phase.name}`: seq_len {phase.seq_len} does not divide block_tokens {self.block_tokens}, "
+                    f"so windows would cross groups; choose a multiple of every seq_len"
+                )
         names = [phase.name for phase in self.phases]
         if not names or len(set(names)) != len(names):
             raise UsageError("a run has one phase at least, and no two of one name")
@@ -207,8 +217,10 @@ def _plain(spec: RunSpec) -> dict[str, Any]:
     }
     fields = ("name", "corpus", "seed", "kind", "lead", "draw", "order")
     phases = [_plain_phase(phase) for phase in spec.phases]
-    branch = {} if spec.branch is None else {"branch": asdict(spec.branch)}
-    return {**{key: getattr(spec, key) for key in fields}, "phases": phases, "domains": policies, **branch}
+    more: dict[str, Any] = {} if spec.branch is None else {"branch": asdict(spec.branch)}
+    if spec.order == "blocks":
+        more["block_tokens"] = spec.block_tokens
+    return {**{key: getattr(spec, key) for key in fields}, "phases": phases, "domains": policies, **more}
 
 
 def _plain_phase(phase: Phase) -> dict[str, Any]:

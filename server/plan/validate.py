@@ -100,6 +100,8 @@ def check_grow_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
         raise ConflictError(
             f"generation {body.generation[:16]} is in domain `{body.domain}` already, or joins it later"
         )
+    if body.join == "now" and plan.spec.order == "blocks":
+        raise UsageError("in the order `blocks` a generation joins at the next pass; leave out `join`")
     changed = plan.with_events((*plan.events, event))
     for span in changed.spans():
         if span.end > event.from_step:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from oracle_rng import key, permute, random_u64
+from oracle_rng import key, permute, random_u64, threefry
 from oracle_shares import between, gone, largest_remainder, parts, shares
 
 WINDOW = 2**32
@@ -30,6 +30,7 @@ class Domain:
     generations: int = 0
     joined: bool = False
     windows: list[tuple[int, int]] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)  # in the order `blocks`: rank of the group of each window
     served: int = 0
 
     def tokens_of_next(self) -> int:
@@ -43,6 +44,7 @@ class Generations:
     view: tuple[int, str]
     sizes: list[tuple[int, int]]  # windows, real tokens
     now: list[bool]
+    tokens: list[int]
 
     @property
     def total(self) -> tuple[int, int]:
@@ -52,6 +54,26 @@ class Generations:
 def spread(real: int, windows: int) -> list[int]:
     """Plan tokens of each of some windows: floor((i + 1) R / n) - floor(i R / n)."""
     return [(i + 1) * real // windows - i * real // windows for i in range(windows)]
+
+
+def grouped_pass(
+    seed: int, number: int, name: str, group: int, generations: list[tuple[int, int, int]]
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """As `fresh_pass`, group by group, and the rank of each window's group. Generations: windows, real, groups."""
+    groups: list[list[int]] = []
+    first = 0
+    for windows, _, count in generations:
+        groups += [list(range(first + g * group, first + min((g + 1) * group, windows))) for g in range(count)]
+        first += windows
+    places: list[int] = []
+    ranks: list[int] = []
+    for rank in range(len(groups)):
+        number_of = permute(key(seed, "groups", number, name), len(groups), rank)
+        inside = threefry(key(seed, "block", number, name), number_of, 0)
+        members = groups[number_of]
+        places += [members[permute(inside, len(members), i)] for i in range(len(members))]
+        ranks += [rank] * len(members)
+    return list(zip(places, spread(sum(real for _, real, _ in generations), first), strict=True)), ranks
 
 
 @functools.lru_cache(maxsize=64)
@@ -136,8 +158,10 @@ class Oracle:
         view = (phase["seq_len"], phase["packing"])
         base = [self.views.get((name, *view), (0, 0))] if name in self.tokens else []
         joined = [event["body"] for event in self.joined(name, step)]
-        sizes = [self.generations[body["generation"], name][1].get(view, (0, 0)) for body in joined]
-        return Generations(view, base + sizes, [False] * len(base) + [body["join"] == "now" for body in joined])
+        known = [self.generations[body["generation"], name] for body in joined]
+        sizes = base + [views.get(view, (0, 0)) for _, views in known]
+        tokens = ([self.tokens[name]] if name in self.tokens else []) + [size for size, _ in known]
+        return Generations(view, sizes, [False] * len(base) + [body["join"] == "now" for body in joined], tokens)
 
     def joined(self, name: str, step: int) -> list[dict[str, Any]]:
         return [e for e in self.grows if e["from_step"] <= step and e["body"]["domain"] == name]
@@ -151,13 +175,42 @@ class Oracle:
         """The domain with its next pass open, if its pass is over, or with generations that join it."""
         domain = self.domains[name]
         windows, real = now.total
+        if self.spec["order"] == "blocks":
+            return self.ahead_in_blocks(domain, now)
         if domain.view != now.view or domain.index == len(domain.windows):
             number = domain.pass_number + 1
             one = fresh_pass(self.spec["seed"], self.spec["order"], number, name, windows, real)
-            return Domain(name, domain.credit, number, 0, now.view, len(now.sizes), False, one, domain.served)
+            return Domain(name, domain.credit, number, 0, now.view, len(now.sizes), False, one, [], domain.served)
         if not domain.joined and any(now.now[domain.generations :]):
             return self.mixed(domain, now)
         return domain
+
+    def ahead_in_blocks(self, domain: Domain, now: Generations) -> Domain:
+        """A pass whose groups hold the same tokens at a new seq_len goes on at the next group."""
+        seq_len, packing = now.view
+        group = self.spec["block_tokens"] // seq_len
+        concat = packing == "concat"
+        sizes = [
+            (windows, real, -(-tokens // self.spec["block_tokens"]) if concat else -(-windows // group))
+            for (windows, real), tokens in zip(now.sizes, now.tokens, strict=True)
+        ]
+        used_up = domain.index == len(domain.windows)
+        if domain.view == now.view and not used_up:
+            return domain
+        seed = self.spec["seed"]
+        if not used_up and domain.view is not None and (domain.view[1], packing) == ("concat", "concat"):
+            old = sizes[: domain.generations]
+            one, ranks = grouped_pass(seed, domain.pass_number, domain.name, group, old)
+            begun = domain.ranks[domain.index - 1] if domain.index else -1
+            index = sum(rank <= begun for rank in ranks)
+            if index < len(one):
+                real = sum(tokens for _, tokens in one[index:])
+                left = zip((window for window, _ in one[index:]), spread(real, len(one) - index), strict=True)
+                windows = one[:index] + list(left)
+                return replace(domain, view=now.view, index=index, windows=windows, ranks=ranks)
+        number = domain.pass_number + 1
+        one, ranks = grouped_pass(seed, number, domain.name, group, sizes)
+        return Domain(domain.name, domain.credit, number, 0, now.view, len(sizes), False, one, ranks, domain.served)
 
     def mixed(self, domain: Domain, now: Generations) -> Domain:
         """What the pass has left and the windows of the new generations, permuted together."""

@@ -26,8 +26,13 @@ def key(seed: int, purpose: str, number: int, name: str) -> tuple[int, int]:
 
 def random_u64(a_key: tuple[int, int], counter: int) -> int:
     """First word of Threefry-2x64-20 of (counter, 0)."""
+    return threefry(a_key, counter, 0)[0]
+
+
+def threefry(a_key: tuple[int, int], high: int, low: int) -> tuple[int, int]:
+    """Threefry-2x64 with 20 rounds."""
     schedule = (*a_key, 0x1BD11BDAA9FC1A22 ^ a_key[0] ^ a_key[1])
-    x, y = (counter + schedule[0]) & MASK, schedule[1]
+    x, y = (high + schedule[0]) & MASK, (low + schedule[1]) & MASK
     for number in range(20):
         x = (x + y) & MASK
         turn = ROTATIONS[number % 8]
@@ -36,7 +41,7 @@ def random_u64(a_key: tuple[int, int], counter: int) -> int:
             injection = number // 4 + 1
             x = (x + schedule[injection % 3]) & MASK
             y = (y + schedule[(injection + 1) % 3] + injection) & MASK
-    return x
+    return x, y
 
 
 def _mix(z: int) -> int:

@@ -50,7 +50,10 @@ def plain_event(event: Event) -> dict[str, Any]:
 
 
 def weights(rng: random.Random, names: list[str], *, zeros: bool = True) -> dict[str, float]:
-    """Skewed random weights that sum to about 1; some may be 0."""
+    """Skewed random weights that sum to about 1; some may be 0. One in three is of eighths, so that credits tie."""
+    if rng.random() < 0.33:
+        eighths = [rng.choice(names) for _ in range(8)]
+        return {name: eighths.count(name) / 8 for name in names}
     made = {name: 0.0 if zeros and rng.random() < 0.2 else rng.random() ** rng.choice((1, 4)) + 1e-6 for name in names}
     if not any(made.values()):
         made[names[0]] = 1.0
@@ -58,9 +61,10 @@ def weights(rng: random.Random, names: list[str], *, zeros: bool = True) -> dict
     return {name: weight / total for name, weight in made.items()}
 
 
-def make_views(rng: random.Random) -> tuple[int, dict[tuple[int, str], ViewFacts]]:
-    """Real tokens of some files, and views of them."""
+def make_views(rng: random.Random, even: bool) -> tuple[int, dict[tuple[int, str], ViewFacts]]:
+    """Real tokens of some files, and views of them; `even`: windows of `concat` are full."""
     tokens = rng.choice((rng.randint(16, 60), rng.randint(60, 3000)))
+    tokens = -(-tokens // SEQ_LENS[-1]) * SEQ_LENS[-1] if even else tokens
     views = {}
     for seq_len in SEQ_LENS:
         windows = -(-tokens // seq_len)
@@ -71,11 +75,12 @@ def make_views(rng: random.Random) -> tuple[int, dict[tuple[int, str], ViewFacts
 
 
 def make_facts(rng: random.Random, names: list[str], joiners: list[tuple[str, str]]) -> CorpusFacts:
-    made = {name: make_views(rng) for name in names}
+    even = rng.random() < 0.5
+    made = {name: make_views(rng, even) for name in names}
     tokens = {name: size for name, (size, _) in made.items()}
     views = {(name, *shape): view for name, (_, of) in made.items() for shape, view in of.items()}
     generations = {
-        joiner: GenerationFacts(tokens=size, views=of) for joiner in joiners for size, of in [make_views(rng)]
+        joiner: GenerationFacts(tokens=size, views=of) for joiner in joiners for size, of in [make_views(rng, even)]
     }
     return CorpusFacts(digest=bytes(32), tokens=tokens, vocab_size=100, pad_id=1, views=views, generations=generations)
 
@@ -117,7 +122,8 @@ def make_run(seed: int) -> RandomRun:
         corpus="c",
         seed=rng.getrandbits(63),
         draw="balanced" if rng.random() < 0.75 else "multinomial",
-        order="full" if rng.random() < 0.85 else "none",
+        order=rng.choice(("full", "full", "full", "blocks", "none")),
+        block_tokens=rng.choice((16, 48, 160)),
         phases=phases,
         domains=policies,
     )
@@ -133,7 +139,8 @@ def make_events(
     for generation, domain in joiners:
         step = rng.randrange(first, spec.steps)
         joins[domain] = min(joins.get(domain, step), step)
-        body = GrowBody(domain=domain, generation=generation, join=rng.choice(("now", "next_pass")))
+        join = "next_pass" if spec.order == "blocks" else rng.choice(("now", "next_pass"))
+        body = GrowBody(domain=domain, generation=generation, join=join)
         wishes.append((body, step, None))
     for _ in range(rng.choice((0, 1, 2, 5))):
         step = rng.randrange(first, spec.steps)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from headrace.proto.errors import OutOfRangeError, UsageError
 from headrace.server.plan.facts import ViewFacts
+from headrace.server.plan.forecast import make_forecast
 from headrace.server.plan.plan import Plan
-from headrace.server.plan.spec import DomainPolicy, Point
+from headrace.server.plan.spec import DomainPolicy, Phase, Point
 from small import facts, phase, plan, spec, weights, windows_of
 
 TOKENS = {"a": 400, "b": 90, "c": 37}
@@ -245,3 +246,43 @@ def test_multinomial_draws_wander_and_balanced_ones_do_not() -> None:
 def test_order_none_reads_the_corpus_as_it_lies() -> None:
     stream = plan(spec(phase({"a": 1.0}, 20), order="none"), {"a": 400})
     assert [window for _, _, window in windows_of(stream, "a", range(20))] == [n % 100 for n in range(160)]
+
+
+# ---- the order `blocks`
+
+
+def in_blocks(*phases: Phase, tokens: int = 4000, block: int = 160) -> Plan:
+    return plan(spec(*phases, order="blocks", block_tokens=block), {"a": tokens})
+
+
+def test_blocks_are_read_one_after_the_other() -> None:
+    """1,000 windows in groups of 40: each group is read to its end, in a keyed order, and shuffled inside."""
+    windows = [window for _, _, window in windows_of(in_blocks(phase({"a": 1.0}, 125)), "a", range(125))]
+    assert sorted(windows) == list(range(1000))
+    groups = [window // 40 for window in windows]
+    order = list(dict.fromkeys(groups))
+    assert groups == [group for group in order for _ in range(40)]
+    assert order != sorted(order)
+    assert windows[:40] != sorted(windows[:40])
+
+
+def test_blocks_go_on_at_the_next_group_when_seq_len_changes() -> None:
+    """Nothing is read twice and at most one group stays unread, whatever the step of the change."""
+    for steps in (1, 7, 30, 60):
+        stream = in_blocks(
+            phase({"a": 1.0}, steps, name="p0"), phase({"a": 1.0}, 40, name="p1", seq_len=16), tokens=4000
+        )
+        short = windows_of(stream, "a", range(steps))
+        long = [slot for slot in windows_of(stream, "a", range(steps, steps + 40)) if slot[0] == 0]
+        read = [token for _, _, w in short for token in range(4 * w, 4 * w + 4)]
+        read += [token for _, _, w in long for token in range(16 * w, 16 * w + 16)]
+        assert len(read) == len(set(read))
+        unread = set(range(4000)) - set(read)
+        assert len({token // 160 for token in unread}) <= 1
+        forecast = make_forecast(stream)
+        assert sum(one.tokens for one in forecast.domains[0].unread) == len(unread)
+
+
+def test_blocks_need_a_seq_len_that_divides_a_group() -> None:
+    with pytest.raises(UsageError, match="seq_len 4 does not divide block_tokens 10"):
+        in_blocks(phase({"a": 1.0}), block=10)

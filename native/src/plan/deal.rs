@@ -1,5 +1,6 @@
 //! The slots of a step: whose, and which window.
 
+use super::blocks::Layout;
 use super::{Domain, Ended, Order, Piece, View};
 use crate::perm::Permutation;
 use crate::rng;
@@ -59,8 +60,16 @@ struct Reader<'a> {
     piece: &'a Piece,
     domain: Domain,
     name: &'a str,
-    /// The permutations of the open pass: from its start, and since generations joined it.
-    open: Option<(Permutation, Option<Permutation>)>,
+    /// How the open pass is ordered.
+    open: Option<Open<'a>>,
+}
+
+enum Open<'a> {
+    AsTheyLie,
+    Full(Permutation),
+    /// The permutation of the pass, and that of what was left and new when generations joined it.
+    Joined(Permutation, Permutation),
+    Blocks(Layout<'a>),
 }
 
 impl<'a> Reader<'a> {
@@ -74,7 +83,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Pass, index and window of the domain's next slot.
-    fn next(&mut self, view: &View) -> (u64, u64, u64) {
+    fn next(&mut self, view: &'a View) -> (u64, u64, u64) {
         let before = (self.domain.pass, self.domain.split);
         self.domain.settle(view);
         if before != (self.domain.pass, self.domain.split) {
@@ -82,37 +91,47 @@ impl<'a> Reader<'a> {
         }
         let index = self.domain.index;
         self.domain.index += 1;
-        (self.domain.pass, index, self.locate(index))
-    }
-
-    fn locate(&mut self, index: u64) -> u64 {
         let domain = self.domain;
-        if self.piece.order == Order::None {
-            return index;
-        }
-        let (seed, name) = (self.piece.seed, self.name);
-        let (pass, joined) = self
+        let (piece, name) = (self.piece, self.name);
+        let open = self
             .open
-            .get_or_insert_with(|| permutations(seed, name, &domain));
-        match joined {
-            Some(joined) => match joined.at(index - domain.split) + domain.split {
-                place if place < domain.first => pass.at(place),
-                place => place,
-            },
-            None => pass.at(index),
-        }
+            .get_or_insert_with(|| open_pass(piece, name, &domain, view));
+        (domain.pass, index, open.window(&domain, index))
     }
 }
 
-/// The permutations of a pass. What it had left when generations joined, and the new windows after them, are places
-/// [split, windows); places below `first` are then looked up in the first permutation.
-fn permutations(seed: u64, name: &str, domain: &Domain) -> (Permutation, Option<Permutation>) {
-    let pass = Permutation::new(rng::key(seed, "pass", domain.pass, name), domain.first);
-    let joined = (domain.split > 0).then(|| {
-        Permutation::new(
-            rng::key(seed, "join", domain.pass, name),
-            domain.windows - domain.split,
-        )
-    });
-    (pass, joined)
+fn open_pass<'a>(piece: &Piece, name: &str, domain: &Domain, view: &'a View) -> Open<'a> {
+    if let Some(blocks) = &view.blocks {
+        return Open::Blocks(blocks.layout(domain.pass, domain.generations));
+    }
+    if piece.order == Order::None {
+        return Open::AsTheyLie;
+    }
+    let key = |purpose| rng::key(piece.seed, purpose, domain.pass, name);
+    let pass = Permutation::new(key("pass"), domain.first);
+    if domain.split == 0 {
+        return Open::Full(pass);
+    }
+    Open::Joined(
+        pass,
+        Permutation::new(key("join"), domain.windows - domain.split),
+    )
+}
+
+impl Open<'_> {
+    /// The window at place `index` of the pass.
+    ///
+    /// What a pass had left when generations joined it, and the new windows after them, are places [split, windows);
+    /// those below `first` are then looked up in the permutation of the pass.
+    fn window(&self, domain: &Domain, index: u64) -> u64 {
+        match self {
+            Open::AsTheyLie => index,
+            Open::Full(pass) => pass.at(index),
+            Open::Blocks(layout) => layout.window(index),
+            Open::Joined(pass, joined) => match joined.at(index - domain.split) + domain.split {
+                place if place < domain.first => pass.at(place),
+                place => place,
+            },
+        }
+    }
 }

@@ -9,6 +9,7 @@
 
 mod advance;
 mod balanced;
+mod blocks;
 mod cap;
 mod cosine;
 mod deal;
@@ -20,6 +21,7 @@ mod step;
 mod tests;
 
 pub use advance::Advanced;
+pub use blocks::{Blocks, Generation};
 pub use deal::Slots;
 pub use pass::{Domain, View};
 pub use shares::{PARTS_BITS, SHARE_BITS, shares};
@@ -41,6 +43,8 @@ pub enum Draw {
 pub enum Order {
     /// One keyed permutation of the view.
     Full,
+    /// Groups of neighbouring windows permuted, and the windows inside each.
+    Blocks,
     /// As they lie in the corpus.
     None,
 }

@@ -4,11 +4,12 @@
 //! domain's next window and not before.
 
 use super::Member;
+use super::blocks::Blocks;
 
 /// The windows that a domain has at a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct View {
-    /// Names the view: equal when and only when seq_len and packing are.
+    /// Names the view: seq_len * 256 + packing.
     pub id: u64,
     /// Number of windows, n.
     pub windows: u64,
@@ -20,6 +21,8 @@ pub struct View {
     pub generations: u64,
     /// The highest of them that joins a pass at once; those after it wait for the next pass.
     pub joining: u64,
+    /// The groups of the order `blocks`, if that is the run's.
+    pub blocks: Option<Blocks>,
 }
 
 /// A domain's row of the cursor.
@@ -41,7 +44,8 @@ pub struct Domain {
     pub generations: u64,
     /// Position at which generations joined this pass; 0: none did.
     pub split: u64,
-    /// Windows of the pass before generations joined it; `windows` if none did.
+    /// Windows of the pass before generations joined it, `windows` if none did; in the order `blocks`, the rank of the
+    /// next group of which nothing is dealt.
     pub first: u64,
 }
 
@@ -80,9 +84,11 @@ impl Domain {
 
     /// Ends or widens the pass if its time has come, so that the next window is `index` of it.
     pub fn settle(&mut self, view: &View) {
-        if self.windows == 0 || self.index == self.windows || self.view != view.id {
+        if self.windows == 0 || self.index == self.windows {
             self.open(view);
-        } else if self.split == 0 && self.generations < view.joining {
+        } else if self.view != view.id {
+            self.change_view(view);
+        } else if view.blocks.is_none() && self.split == 0 && self.generations < view.joining {
             self.join(view);
         }
     }
@@ -98,8 +104,37 @@ impl Domain {
             view: view.id,
             generations: view.generations,
             split: 0,
-            first: view.windows,
+            first: if view.blocks.is_some() {
+                0
+            } else {
+                view.windows
+            },
         };
+    }
+
+    /// A new view opens a new pass, unless its groups hold the same tokens: then the pass goes on at the next group.
+    fn change_view(&mut self, view: &View) {
+        let same_packing = (self.view ^ view.id) & 0xff == 0;
+        let Some(blocks) = view
+            .blocks
+            .as_ref()
+            .filter(|blocks| blocks.goes_on && same_packing)
+        else {
+            return self.open(view);
+        };
+        let index = blocks
+            .layout(self.pass, self.generations)
+            .begins(self.first);
+        let (windows, real) = blocks.size(self.generations);
+        if index == windows {
+            return self.open(view);
+        }
+        self.before = self.tokens();
+        self.index = index;
+        self.split = index;
+        self.windows = windows;
+        self.real = real - tokens_of(index, real, windows);
+        self.view = view.id;
     }
 
     /// What the pass has left and the new windows become one permutation from here on.
@@ -122,15 +157,33 @@ impl Domain {
         let left = self.windows - self.index;
         if count <= left {
             self.index += count;
-            return;
+        } else {
+            self.index = self.windows;
+            self.open(view);
+            let more = count - left;
+            let whole = (more - 1) / self.windows;
+            self.pass += whole;
+            self.before += whole * self.real;
+            self.index = more - whole * self.windows;
         }
-        self.index = self.windows;
-        self.open(view);
-        let more = count - left;
-        let whole = (more - 1) / self.windows;
-        self.pass += whole;
-        self.before += whole * self.real;
-        self.index = more - whole * self.windows;
+        if let Some(blocks) = &view.blocks {
+            self.first = blocks
+                .layout(self.pass, self.generations)
+                .next_rank(self.index);
+        }
+    }
+
+    /// Windows of the pass that another `seq_len` would leave unread.
+    pub fn unread(&self, view: &View) -> u64 {
+        match &view.blocks {
+            Some(blocks) if blocks.goes_on && self.windows > 0 && self.view == view.id => {
+                blocks
+                    .layout(self.pass, self.generations)
+                    .begins(self.first)
+                    - self.index
+            }
+            _ => self.windows - self.index,
+        }
     }
 
     /// How many more windows keep the plan tokens at or below `budget`.

@@ -78,12 +78,13 @@ fn piece(k: usize, batch: u32) -> Piece {
         seq_len: 8,
         generations: 1,
         joining: 0,
+        blocks: None,
     };
     let member = |i: usize| Member {
         name: format!("d{i:02}"),
         parts: (1 << PARTS_BITS) / k as u64,
         parts_to: (1 << PARTS_BITS) / k as u64,
-        view,
+        view: view.clone(),
         budget: None,
         at_cap: AtCap::Redistribute,
     };
@@ -171,7 +172,7 @@ fn a_joined_pass_serves_every_window_once() {
                 real: 120,
                 generations: 2,
                 joining: 2,
-                ..piece.members[0].view
+                ..piece.members[0].view.clone()
             };
         }
         seen.extend(piece.deal(&state, step).unwrap().windows);

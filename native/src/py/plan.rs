@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 
 use crate::perm::Permutation;
 use crate::plan::{
-    AtCap, Curve, Domain, Draw, Member, Order, PARTS_BITS, Piece, Ramp, View, shares,
+    AtCap, Blocks, Curve, Domain, Draw, Generation, Member, Order, PARTS_BITS, Piece, Ramp, View,
+    shares,
 };
 use crate::rng;
 
@@ -79,6 +80,9 @@ fn permute_many<'py>(
     Ok(places.into_pyarray(py))
 }
 
+/// Windows of a group, whether passes go on, and (windows, real tokens, groups) of each generation.
+type Groups = (u64, bool, Vec<(u64, u64, u64)>);
+
 /// One domain of a piece, as it comes from Python.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -94,10 +98,12 @@ struct MemberArgs {
     joining: u64,
     budget: Option<u64>,
     stop: bool,
+    /// The groups of the order `blocks`.
+    blocks: Option<Groups>,
 }
 
 impl MemberArgs {
-    fn check(self) -> PyResult<Member> {
+    fn check(self, seed: u64) -> PyResult<Member> {
         let wrong = |what: &str| {
             Err(PyValueError::new_err(format!(
                 "domain `{}`: {what}",
@@ -116,8 +122,16 @@ impl MemberArgs {
         if (self.parts > 0 || self.parts_to > 0) && self.windows == 0 {
             return wrong("it has weight but no window");
         }
+        let blocks = match self.blocks {
+            None => None,
+            Some(groups) => match groups_of(seed, &self.name, groups) {
+                Some(blocks) => Some(blocks),
+                None => return wrong("its groups do not hold its windows"),
+            },
+        };
         Ok(Member {
             view: View {
+                blocks,
                 id: self.view,
                 windows: self.windows,
                 real: self.real,
@@ -136,6 +150,31 @@ impl MemberArgs {
             },
         })
     }
+}
+
+fn groups_of(seed: u64, name: &str, given: (u64, bool, Vec<(u64, u64, u64)>)) -> Option<Blocks> {
+    let (group, goes_on, sizes) = given;
+    let fits = |&(windows, real, groups): &(u64, u64, u64)| {
+        let most = groups.checked_mul(group)?;
+        (group > 0 && windows <= real && windows <= most && most - windows <= group).then_some(
+            Generation {
+                windows,
+                real,
+                groups,
+            },
+        )
+    };
+    let generations = sizes
+        .iter()
+        .map(fits)
+        .collect::<Option<Vec<Generation>>>()?;
+    Some(Blocks {
+        seed,
+        name: name.to_owned(),
+        group,
+        goes_on,
+        generations,
+    })
 }
 
 /// A range of steps in which nothing changes but the cursor.
@@ -161,7 +200,7 @@ impl PyPiece {
         }
         let members = members
             .into_iter()
-            .map(MemberArgs::check)
+            .map(|member| member.check(seed))
             .collect::<PyResult<Vec<_>>>()?;
         if !members.is_sorted_by(|a, b| a.name.as_bytes() < b.name.as_bytes()) {
             return Err(PyValueError::new_err(
@@ -267,6 +306,38 @@ impl PyPiece {
     /// Shares of a step in units of 2^-32, before caps.
     fn shares<'py>(&self, py: Python<'py>, step: u64) -> Bound<'py, PyArray1<i64>> {
         shares(&self.0.parts_at(step), &self.0.members).into_pyarray(py)
+    }
+
+    /// The state with each domain's pass as its next window finds it: ended, widened, or gone on in a new view.
+    fn settled<'py>(
+        &self,
+        py: Python<'py>,
+        state: PyReadonlyArray2<'py, u64>,
+    ) -> PyResult<Bound<'py, PyArray2<u64>>> {
+        let mut domains = self.domains(&state)?;
+        for (domain, member) in domains.iter_mut().zip(&self.0.members) {
+            if member.view.windows > 0 {
+                domain.settle(&member.view);
+            }
+        }
+        to_array(py, &domains)
+    }
+
+    /// Windows of each domain's pass that another view would leave unread.
+    fn unread<'py>(
+        &self,
+        py: Python<'py>,
+        state: PyReadonlyArray2<'py, u64>,
+    ) -> PyResult<Bound<'py, PyArray1<u64>>> {
+        let domains = self.domains(&state)?;
+        let left: Vec<u64> = self
+            .0
+            .members
+            .iter()
+            .zip(&domains)
+            .map(|(member, d)| d.unread(&member.view))
+            .collect();
+        Ok(left.into_pyarray(py))
     }
 
     /// Windows that the cap of each domain still allows; 2^64 - 1 where there is none.
@@ -375,9 +446,10 @@ fn draw_named(name: &str) -> PyResult<Draw> {
 fn order_named(name: &str) -> PyResult<Order> {
     match name {
         "full" => Ok(Order::Full),
+        "blocks" => Ok(Order::Blocks),
         "none" => Ok(Order::None),
         _ => Err(PyValueError::new_err(format!(
-            "no order `{name}`; there are full, none"
+            "no order `{name}`; there are full, blocks, none"
         ))),
     }
 }
