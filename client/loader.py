@@ -141,7 +141,7 @@ class Loader(Iterator[Batch]):
         Before the first step of a new run it asks the server which run this is, without taking the lease.
         """
         if self._state is None:
-            self._state = self._live.opened.state() if self._live else self._look()
+            self._state = self.open().state()
         return self._state.to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -156,6 +156,25 @@ class Loader(Iterator[Batch]):
             live.drop()
         self._parts, self._whole = iter(()), None
         self._state = state
+
+    def state_after(self, batch: Batch) -> dict[str, Any]:
+        """The state of a trainer that trained on `batch` last, for those that fetch ahead of what they train on.
+
+        After a micro-batch that is not the step's last it names that step, which will be trained on again whole.
+        """
+        opened = self._connected().opened
+        whole = batch.micro[0] + 1 == batch.micro[1]
+        return State(
+            run_id=opened.run_id,
+            spec_digest=opened.spec_digest,
+            plan_hash=batch.next_plan_hash if whole else batch.plan_hash,
+            next_step=batch.step + whole,
+        ).to_dict()
+
+    @property
+    def micro_batches(self) -> int:
+        """In how many parts each step is handed out."""
+        return self._micro_batches
 
     @property
     def next_step(self) -> int:
@@ -179,8 +198,16 @@ class Loader(Iterator[Batch]):
     # ---- opening and closing ----
 
     def open(self) -> Opened:
-        """Opens the run now rather than with the first batch, and says what the server said of it."""
-        return self._connected().opened
+        """What the server says of the run: domains, shapes, vocabulary, lead, ... Checks the state against it.
+
+        Before the first batch it only looks, without taking the lease: a rank may look, then load a checkpoint. Every
+        rank of a job must begin at the same step, so the lease is taken with the first batch.
+        """
+        if self._live is not None:
+            return self._live.opened
+        endpoints, opened = self._open(self._opening_as("observe"))
+        endpoints.close()
+        return opened
 
     def close(self) -> None:
         """Confirms what was taken and gives the lease back (once every rank of the job has). Ends the iteration."""
@@ -211,7 +238,7 @@ class Loader(Iterator[Batch]):
             return self._live
         if self._closed:
             raise ClosedError(f"the loader of run `{self._opening.run}` is closed")
-        endpoints, opened = self._open(self._opening_with(self._state))
+        endpoints, opened = self._open(self._opening_as(self._opening.mode))
         self._live = Live(
             endpoints,
             opened,
@@ -223,17 +250,9 @@ class Loader(Iterator[Batch]):
         weakref.finalize(self, self._live.close)
         return self._live
 
-    def _opening_with(self, state: State | None) -> Opening:
+    def _opening_as(self, mode: str) -> Opening:
         o = self._opening
-        return Opening(run=o.run, mode=o.mode, launch=o.launch, rank=o.rank, takeover=o.takeover, state=state)
-
-    def _look(self) -> State:
-        """The state at the first step, asked for as an observer."""
-        o = self._opening
-        looking = Opening(run=o.run, mode="observe", launch=None, rank=o.rank, takeover=False, state=None)
-        endpoints, opened = self._open(looking)
-        endpoints.close()
-        return opened.state()
+        return Opening(run=o.run, mode=mode, launch=o.launch, rank=o.rank, takeover=o.takeover, state=self._state)
 
     def _open(self, opening: Opening) -> tuple[Endpoints, Opened]:
         endpoints = Endpoints(self._addresses, tls=self._tls, token_file=self._token_file, start=self._rank.rank)

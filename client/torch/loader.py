@@ -132,6 +132,15 @@ class Loader(Iterator[TensorBatch]):
         if found:
             self._loader.report(batch.step, batch.segment, found)
 
+    def state_after(self, batch: TensorBatch) -> dict[str, Any]:
+        """The state of a trainer that trained on `batch` last; see `headrace.client.Loader.state_after`."""
+        return self._loader.state_after(batch.host)
+
+    @property
+    def micro_batches(self) -> int:
+        """In how many parts each step is handed out."""
+        return self._loader.micro_batches
+
     @property
     def next_step(self) -> int:
         """First step that has not been taken."""
@@ -143,7 +152,7 @@ class Loader(Iterator[TensorBatch]):
         return self._loader.stats
 
     def open(self) -> Opened:
-        """Opens the run now rather than with the first batch."""
+        """What the server says of the run; see `headrace.client.Loader.open`."""
         return self._loader.open()
 
     def close(self) -> None:

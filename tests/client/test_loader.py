@@ -232,3 +232,17 @@ def test_batches_stay_valid_while_they_are_held(server: ToyServer) -> None:
         kept = list(batches)
     for batch in kept:
         assert np.array_equal(batch.token_ids, toy.rows(batch.step)["ids"])
+
+
+def test_open_looks_without_the_lease_and_checks_the_state(server: ToyServer) -> None:
+    with loader(server, job="j") as batches:
+        assert batches.open().vocab_size == 60_000
+        assert server.service.job is None
+        next(batches)
+        assert batches.open().lease
+        state = batches.state_dict()
+    with loader(server, job="j") as batches:
+        batches.load_state_dict(state | {"spec_digest": "00" * 32})
+        with pytest.raises(StateMismatchError, match="00" * 32):
+            batches.open()
+        assert server.service.job is None

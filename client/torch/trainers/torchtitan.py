@@ -1,0 +1,75 @@
+"""torchtitan 0.3, fed by the stream: a config to put where the trainer's `dataloader` goes.
+
+    config.dataloader = StreamDataLoader.Config(server="127.0.0.1:7750", run="pretrain-1")
+
+torchtitan's own loaders refuse another data-parallel degree; this one's state has no rank, so a checkpoint goes on at
+any degree that divides the batch. Rows arrive with shifted labels and positions that begin again in each document. The
+run's sequence length must be the trainer's, and the run's batch is `local_batch_size` x data-parallel degree x
+accumulation steps: what differs is named at the first batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.launch import launch_from
+from headrace.client.torch.groups import shared_job
+from headrace.client.torch.loader import Loader
+from headrace.proto.errors import UsageError
+from torch import Tensor
+from torchtitan.components.dataloader import BaseDataLoader
+
+
+class StreamDataLoader(BaseDataLoader):
+    """What torchtitan builds from its config. All ranks of one data-parallel coordinate read the same rows."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(BaseDataLoader.Config):
+        """`server` is one address, or several with commas between; `job` and `attempt` as for `Loader`."""
+
+        server: str = ""
+        run: str = ""
+        job: str | None = None
+        attempt: int | None = None
+
+    def __init__(
+        self,
+        config: StreamDataLoader.Config,
+        *,
+        dp_world_size: int,
+        dp_rank: int,
+        seq_len: int,
+        local_batch_size: int,
+        **_: Any,
+    ) -> None:
+        self._seq_len = seq_len
+        self._rows = local_batch_size
+        job = config.job
+        if job is None and launch_from(os.environ) is None and dp_world_size > 1:
+            job = shared_job()
+        self.loader = Loader(
+            config.server.split(","), config.run, rank=dp_rank, world=dp_world_size, job=job, attempt=config.attempt
+        )
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        """({"input": ids, "positions": positions}, labels) a micro-batch of `local_batch_size` rows."""
+        for batch in self.loader:
+            if batch.host.seq_len != self._seq_len or len(batch) % self._rows:
+                raise UsageError(
+                    f"step {batch.step}: this rank gets {len(batch)} rows of {batch.host.seq_len} tokens, torchtitan "
+                    f"is set to {self._rows} rows of {self._seq_len}; make training.seq_len the run's, and "
+                    "local_batch_size a divisor of the rows"
+                )
+            for part in batch.split(len(batch) // self._rows):
+                yield {"input": part.input_ids, "positions": part.position_ids}, part.labels
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        # torchtitan loads an empty state where a checkpoint has none.
+        if state_dict:
+            self.loader.load_state_dict(state_dict)
