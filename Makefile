@@ -7,7 +7,7 @@ PACKAGES := headrace.client headrace.mixer headrace.native headrace.proto headra
 LINKS := client mixer native proto server tokenizer
 RUST := native/Cargo.toml native/Cargo.lock $(shell find native/src -name '*.rs' 2>/dev/null)
 
-.PHONY: help setup demo test lint types rust pytest proto proto-check constraints bench clean
+.PHONY: help setup demo test lint types trainers rust pytest proto proto-check constraints bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -41,6 +41,10 @@ lint: setup
 types: setup proto-check
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	MYPYPATH=build/src $(BIN)/python -m mypy.stubtest headrace.native._native
+
+trainers: setup  ## install Hugging Face, Lightning, torchtitan, ... and run the tests of their adapters
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-build-isolation --editable '.[dev,trainers]'
+	HEADRACE_SLOW=1 $(BIN)/python -m pytest tests/client/test_examples.py tests/client/test_trainers.py
 
 rust: setup
 	cd native && cargo test --quiet

@@ -120,6 +120,10 @@ class Batch:
         size = len(self) // parts
         return (self._rows(i * size, (i + 1) * size, (i, parts)) for i in range(parts))
 
+    def bare(self) -> Batch:
+        """The same rows, with nothing made of them yet."""
+        return replace(self, whole=self.whole.bare() if self.whole is not None else None, _made={})
+
     def _rows(self, begin: int, end: int, micro: tuple[int, int]) -> Batch:
         first_edge = int(self.edge_ends[begin - 1]) if begin else 0
         return replace(

@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypedDict
 
 from headrace.proto.errors import UsageError
 
@@ -106,7 +107,14 @@ def choose_rank(rank: int | None, world: int | None, *, environ: Mapping[str, st
     return Rank(rank=0, world=1)
 
 
-def ranks_from_env(environ: Mapping[str, str] | None = None) -> dict[str, int]:
+class Ranks(TypedDict):
+    """`rank` and `world`, to be unpacked into a call."""
+
+    rank: int
+    world: int
+
+
+def ranks_from_env(environ: Mapping[str, str] | None = None) -> Ranks:
     """`{"rank": RANK, "world": WORLD_SIZE}` of torchrun, for trainers in which every process is a data-parallel rank.
 
     With tensor, context or pipeline parallelism it is wrong: there pass the data-parallel coordinate of the mesh.
@@ -118,7 +126,7 @@ def ranks_from_env(environ: Mapping[str, str] | None = None) -> dict[str, int]:
             f"environment variable {' and '.join(missing)} not set: start with torchrun, or pass rank and world"
         )
     chosen = Rank(rank=_number(environ, "RANK"), world=_number(environ, "WORLD_SIZE"))
-    return {"rank": chosen.rank, "world": chosen.world}
+    return Ranks(rank=chosen.rank, world=chosen.world)
 
 
 def holder() -> str:

@@ -52,6 +52,7 @@ class Loader(Iterator[Batch]):
     mode           "train" holds the run's lease and confirms; "observe" reads sealed steps only
     takeover       take the lease from another job that still holds it
     micro_batches  hand out each step in this many equal parts
+    micro_rows     or in parts of this many rows: their number then follows the batch of the phase
     tls, token_file  how to prove who is calling
     settings       times and sizes
     stage          where batches lie and what is made of them ahead; for layers such as `headrace.client.torch`
@@ -72,6 +73,7 @@ class Loader(Iterator[Batch]):
         mode: str = "train",
         takeover: bool = False,
         micro_batches: int = 1,
+        micro_rows: int | None = None,
         tls: Tls | None = None,
         token_file: str | Path | None = None,
         settings: Settings | None = None,
@@ -81,14 +83,17 @@ class Loader(Iterator[Batch]):
         self._tls = tls
         self._token_file = Path(token_file) if token_file is not None else None
         check_addresses(self._addresses, tls=tls, token_file=self._token_file)
-        if micro_batches < 1:
-            raise UsageError(f"micro_batches must be at least 1, not {micro_batches!r}")
+        if micro_batches < 1 or (micro_rows is not None and (micro_rows < 1 or micro_batches > 1)):
+            raise UsageError(
+                f"micro_batches is {micro_batches!r} and micro_rows {micro_rows!r}: give one of them, at least 1"
+            )
         self._rank = choose_rank(rank, world, environ=os.environ)
         launch = None
         if mode == "train":
             launch = choose_launch(job, attempt, world=self._rank.world, environ=os.environ)
         self._opening = Opening(run=run, mode=mode, launch=launch, rank=self._rank, takeover=takeover, state=None)
         self._micro_batches = micro_batches
+        self._micro_rows = micro_rows
         self._settings = settings or Settings()
         self._stage = stage or PlainStage()
         self._state: State | None = None
@@ -117,9 +122,16 @@ class Loader(Iterator[Batch]):
             live.confirm_quietly()
             raise StopIteration
         self._whole = batch
-        if self._micro_batches == 1:
+        parts = self._micro_batches
+        if self._micro_rows is not None:
+            parts = -(-len(batch) // self._micro_rows)
+            if len(batch) % self._micro_rows:
+                raise UsageError(
+                    f"step {batch.step}: this rank gets {len(batch)} rows, no whole number of parts of {self._micro_rows}"
+                )
+        if parts == 1:
             return batch
-        self._parts = batch.split(self._micro_batches)
+        self._parts = batch.split(parts)
         return next(self._parts)
 
     def _take(self, live: Live) -> None:
@@ -173,7 +185,7 @@ class Loader(Iterator[Batch]):
 
     @property
     def micro_batches(self) -> int:
-        """In how many parts each step is handed out."""
+        """In how many parts each step is handed out, where `micro_rows` does not say otherwise."""
         return self._micro_batches
 
     @property

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from headrace.client.batch import Batch
 from headrace.client.torch.make import ROW_WISE
-from headrace.client.torch.stage import HostStage
+from headrace.client.torch.stage import DeviceStage, HostStage, whole_device
 from torch import Tensor
 
 
@@ -101,6 +103,13 @@ class TensorBatch:
     def split(self, parts: int) -> Iterator[TensorBatch]:
         """The same rows in `parts` equal micro-batches, in order."""
         return (TensorBatch(host=part, stage=self.stage) for part in self.host.split(parts))
+
+    def to(self, device: str | torch.device, **_: Any) -> TensorBatch:
+        """The batch with its tensors on that device: itself when they lie there. Better: give the loader `device=`."""
+        device = whole_device(device)
+        if device == self.stage.device:
+            return self
+        return TensorBatch(host=self.host.bare(), stage=DeviceStage(device))
 
     def to_dict(self) -> dict[str, Tensor]:
         """The tensors under their names, for trainers that take a mapping."""

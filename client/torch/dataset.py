@@ -33,6 +33,7 @@ class StreamDataset(IterableDataset[dict[str, Tensor]]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
         self.loader = Loader(*args, **kwargs)
+        self.newest: TensorBatch | None = None  # what was handed out last
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         worker = get_worker_info()
@@ -41,7 +42,12 @@ class StreamDataset(IterableDataset[dict[str, Tensor]]):
                 f"num_workers={worker.num_workers}: the stream cannot be read in DataLoader workers; use "
                 "num_workers=0, the loader prefetches on its own threads"
             )
-        return (as_mapping(batch) for batch in self.loader)
+        return self._mappings()
+
+    def _mappings(self) -> Iterator[dict[str, Tensor]]:
+        for batch in self.loader:
+            self.newest = batch
+            yield as_mapping(batch)
 
     def state_dict(self) -> dict[str, Any]:
         return self.loader.state_dict()

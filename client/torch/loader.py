@@ -44,6 +44,7 @@ class Loader(Iterator[TensorBatch]):
         mode: str = "train",
         takeover: bool = False,
         micro_batches: int = 1,
+        micro_rows: int | None = None,
         tls: Tls | None = None,
         token_file: str | Path | None = None,
         settings: Settings | None = None,
@@ -60,6 +61,7 @@ class Loader(Iterator[TensorBatch]):
             mode=mode,
             takeover=takeover,
             micro_batches=micro_batches,
+            micro_rows=micro_rows,
             tls=tls,
             token_file=token_file,
             settings=settings,
@@ -138,7 +140,7 @@ class Loader(Iterator[TensorBatch]):
 
     @property
     def micro_batches(self) -> int:
-        """In how many parts each step is handed out."""
+        """In how many parts each step is handed out, where `micro_rows` does not say otherwise."""
         return self._loader.micro_batches
 
     @property

@@ -22,6 +22,7 @@ class HostStage:
     """Tensors in host memory."""
 
     def __init__(self) -> None:
+        self.device = torch.device("cpu")
         self.maker: Maker = HostMaker()
         self.wanted: set[str] = set()
 
@@ -41,6 +42,7 @@ class DeviceStage(HostStage):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
+        self.device = device
         self.maker = DeviceMaker(device)
         self.wanted = {"token_ids"}
 
@@ -50,7 +52,6 @@ class CudaStage(DeviceStage):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        self._device = device
         self._lock = threading.Lock()
         self._stream: torch.cuda.Stream | None = None
         # Buffers must not be used again while a copy from them is under way, whatever the trainer has let go of.
@@ -63,7 +64,7 @@ class CudaStage(DeviceStage):
     def warm(self, batch: Batch) -> None:
         with self._lock:
             if self._stream is None:
-                self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+                self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             while self._copying and self._copying[0][0].query():  # type: ignore[no-untyped-call]
                 self._copying.popleft()
             with torch.cuda.stream(self._stream):
@@ -75,7 +76,7 @@ class CudaStage(DeviceStage):
 
     def hand_over(self, batch: Batch) -> None:
         event = batch.peek("torch.event")
-        stream = torch.cuda.current_stream(self._device)
+        stream = torch.cuda.current_stream(self.device)
         if event is not None:
             stream.wait_event(event)
         for name in self.wanted:
@@ -88,7 +89,13 @@ def stage_for(device: str | torch.device | None) -> HostStage:
     """Host memory when no device is named."""
     if device is None:
         return HostStage()
+    device = whole_device(device)
+    return CudaStage(device) if device.type == "cuda" else DeviceStage(device)
+
+
+def whole_device(device: str | torch.device) -> torch.device:
+    """The device with its number: "cuda" is the current one."""
     device = torch.device(device)
-    if device.type != "cuda":
-        return DeviceStage(device)
-    return CudaStage(torch.device("cuda", torch.cuda.current_device()) if device.index is None else device)
+    if str(device) == "cuda":
+        return torch.device("cuda", torch.cuda.current_device())
+    return device

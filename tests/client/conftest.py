@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
+
+# The rig of a real server is that of the service's tests.
+sys.path.append(str(Path(__file__).parent.parent / "service"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,40 +1,68 @@
-"""The examples train for real: ranks are killed, torchrun starts them again, another world size goes on."""
+"""The examples train for real: they are killed, and started again at another world size."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
 import pytest
 from toy_server import Toy, ToyServer
-from training import assert_trained_as_planned, start
+from training import Training, assert_trained_as_planned, first_steps, start, torchrun
 
 SLOW = [pytest.mark.slow, pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")]
-TOY = Toy(shapes=((24, 8, 16), (12, 16, 8)))
+TOY = Toy(shapes=((14, 8, 16), (10, 16, 8)))
 
 
-@pytest.mark.parametrize(
-    ("module", "ranks", "later"),
-    [
-        ("headrace.client.examples.ddp", 2, 1),
-        pytest.param("headrace.client.examples.ddp", 2, 4, marks=SLOW),
-        pytest.param("headrace.client.examples.fsdp2", 2, 4, marks=SLOW),
-        pytest.param("headrace.client.examples.fsdp2", 4, 2, marks=SLOW),
-    ],
-)
-def test_killed_started_again_and_resumed_at_another_world_size(
-    tmp_path: Path, module: str, ranks: int, later: int
-) -> None:
+def case(example: str, ranks: int, later: int, *, needs: str = "torch", slow: bool = True) -> object:
+    marks = list(SLOW) if slow else []
+    if importlib.util.find_spec(needs) is None:
+        marks.append(pytest.mark.skip(reason=f"{needs} is not installed (`make trainers` installs it)"))
+    return pytest.param(
+        f"headrace.client.examples.{example}", ranks, later, marks=marks, id=f"{example}-{ranks}-{later}"
+    )
+
+
+CASES = [
+    case("ddp", 2, 1, slow=False),
+    case("ddp", 2, 4),
+    case("fsdp2", 2, 4),
+    case("fsdp2", 4, 2),
+    case("plain", 1, 1),
+    case("stateful_dataloader", 2, 4, needs="torchdata"),
+    case("huggingface", 2, 1, needs="transformers"),
+    case("lightning_fit", 2, 1, needs="lightning"),
+]
+
+
+@pytest.mark.parametrize(("module", "ranks", "later"), CASES)
+def test_killed_and_resumed_at_another_world_size(tmp_path: Path, module: str, ranks: int, later: int) -> None:
     with ToyServer(TOY) as server:
-        server.faults.delay = 0.03
-        first = start(module, server, tmp_path, ranks=ranks, restarts=1, steps=20)
-        first.wait_for_step(8)
-        first.kill_a_rank()
-        first.finish()
-        assert {rank.rpartition("/")[2] for rank in server.seen.ranks} == {str(ranks)}
-        assert len(server.seen.ranks) == 2 * ranks, "torchrun did not start the ranks again"
-        assert server.service.job is None
-        second = start(module, server, tmp_path, ranks=later)
-        second.finish()
+        server.faults.delay = 0.05
+        with start(module, server, tmp_path, ranks=ranks) as first:
+            first.wait_for_step(8)
+            first.kill()
+        assert not went_to_the_end(first)
+        server.faults.delay = 0
+        with start(module, server, tmp_path, ranks=later, attempt=1) as second:
+            second.finish()
+        assert first_steps(second, {process.pid for process in second.processes}) <= {5, 10}
     assert_trained_as_planned(second, TOY)
     assert server.service.confirmed == TOY.end
+
+
+def went_to_the_end(training: Training) -> bool:
+    return any(line["step"] == TOY.end - 1 for line in training.lines())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")
+def test_torchrun_starts_the_ranks_again_as_a_newer_attempt(tmp_path: Path) -> None:
+    with ToyServer(TOY) as server:
+        server.faults.delay = 0.03
+        with torchrun("headrace.client.examples.ddp", server, tmp_path, ranks=2, restarts=3) as training:
+            training.wait_for_step(8)
+            training.kill_a_rank()
+            training.finish(seconds=170)
+        assert max(server.service.attempts) >= 1
+    assert_trained_as_planned(training, TOY)

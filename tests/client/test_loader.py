@@ -222,8 +222,16 @@ def test_micro_batches_are_the_step_and_the_state_names_a_whole_one(server: ToyS
             assert micro.first_slot == 2 * micro.micro[0]
             steps.append(micro.step)
     assert steps == [step for step in range(toy.end) for _ in range(4)]
-    with loader(server, micro_batches=3) as odd, pytest.raises(UsageError, match="8 rows"):
-        next(odd)
+    for uneven in ({"micro_batches": 3}, {"micro_rows": 3}):
+        with loader(server, **uneven) as odd, pytest.raises(UsageError, match="8 rows"):
+            next(odd)
+
+
+def test_micro_rows_follow_the_batch_of_the_phase() -> None:
+    toy = Toy(shapes=((2, 8, 16), (2, 4, 16)))
+    with ToyServer(toy) as server, loader(server, micro_rows=2) as batches:
+        seen = [(batch.step, *batch.micro, len(batch)) for batch in batches]
+    assert seen == [(step, part, parts, 2) for step, parts in ((0, 4), (1, 4), (2, 2), (3, 2)) for part in range(parts)]
 
 
 def test_batches_stay_valid_while_they_are_held(server: ToyServer) -> None:

@@ -60,6 +60,16 @@ def test_tensors_are_made_ahead_once_it_is_known_which() -> None:
         assert late.host.peek("torch.position_ids") is None
 
 
+def test_to_a_device_and_where_it_lies_already() -> None:
+    with ToyServer() as server, Loader(server.address, "toy", micro_batches=2) as loader:
+        batch = next(loader)
+        assert batch.to("cpu") is batch
+        moved = batch.to("meta")
+        assert moved.labels.device.type == "meta"
+        assert moved.labels.shape == batch.labels.shape
+        assert batch.labels.device.type == "cpu"
+
+
 def test_a_loss_ignores_what_has_no_label() -> None:
     with ToyServer() as server, Loader(server.address, "toy") as loader:
         batch = next(loader)

@@ -138,6 +138,7 @@ class ToyService(data_pb2_grpc.DataServiceServicer):
         self.confirmed = 0
         self.job: tuple[str, int] | None = None
         self.open_ranks: set[str] = set()
+        self.attempts: set[int] = set()
         self._lock = threading.Lock()
 
     def OpenRun(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -174,6 +175,7 @@ class ToyService(data_pb2_grpc.DataServiceServicer):
         if self.job != asked:
             self.job, self.open_ranks = asked, set()
         self.open_ranks.add(request.job.rank)
+        self.attempts.add(request.job.attempt)
         self.seen.ranks.append(request.job.rank)
         return f"{asked[0]}#{asked[1]}#{request.job.rank}"
 

@@ -1,78 +1,119 @@
-"""Runs a training program under torchrun, kills its processes, and checks what it has trained on."""
+"""Runs a training program on several ranks, kills them, starts them again, and checks what they have trained on."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from toy_server import Toy, ToyServer, step_digests
 
+QUIET = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
+
 
 @dataclass
 class Training:
-    """One torchrun of a module."""
+    """Processes of one launch (its ranks, or one torchrun), and the trace that all launches in a folder write."""
 
-    process: subprocess.Popen[str]
-    trace: Path
-    log: Path
+    folder: Path
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def trace(self) -> Path:
+        return self.folder / "trace.jsonl"
 
     def lines(self) -> list[dict[str, Any]]:
         text = self.trace.read_text(encoding="utf-8") if self.trace.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
-    def wait_for_step(self, step: int, *, seconds: float = 120) -> None:
+    def logs(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("log-*.txt")))
+
+    def spawn(self, command: list[str], environ: dict[str, str]) -> None:
+        number = len(list(self.folder.glob("log-*.txt")))
+        with (self.folder / f"log-{number:03}.txt").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=os.environ | QUIET | environ,
+                cwd=self.folder,
+            )
+        self.processes.append(process)
+
+    def wait_for_step(self, step: int, *, seconds: float = 150) -> None:
         until = time.monotonic() + seconds
         while not any(line["step"] >= step for line in self.lines()):
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < until, self.log.read_text()
+            assert all(process.poll() is None for process in self.processes), self.logs()
+            assert time.monotonic() < until, self.logs()
             time.sleep(0.02)
 
     def kill_a_rank(self) -> None:
         os.kill(self.lines()[-1]["pid"], signal.SIGKILL)
 
-    def kill_all(self) -> None:
-        for pid in {line["pid"] for line in self.lines()}:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self.process.kill()
-        self.process.wait()
+    def kill(self) -> None:
+        """SIGKILL to everything."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
-    def finish(self, *, seconds: float = 120) -> str:
-        assert self.process.wait(seconds) == 0, self.log.read_text()
-        return self.log.read_text()
+    def finish(self, *, seconds: float = 150) -> None:
+        for process in self.processes:
+            assert process.wait(seconds) == 0, self.logs()
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+
+def _program(module: str, server: ToyServer, folder: Path, steps: int | None) -> list[str]:
+    steps = server.service.toy.end if steps is None else steps
+    arguments = [server.address, "toy", "--steps", str(steps), "--folder", str(folder / "checkpoints")]
+    return ["-m", module, *arguments, "--trace", str(folder / "trace.jsonl")]
 
 
 def start(
-    module: str, server: ToyServer, folder: Path, *, ranks: int, restarts: int = 0, steps: int | None = None
+    module: str, server: ToyServer, folder: Path, *, ranks: int, attempt: int = 0, steps: int | None = None
 ) -> Training:
-    """torchrun with a run id of its own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    trace, log = folder / "trace.jsonl", folder / f"log-{time.monotonic_ns()}.txt"
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    launcher += ["--max-restarts", str(restarts), "--monitor-interval", "0.1"]
-    steps = server.service.toy.end if steps is None else steps
-    arguments = [server.address, "toy", "--steps", str(steps)]
-    arguments += ["--folder", str(folder / "checkpoints"), "--trace", str(trace)]
-    environ = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, *launcher, "-m", module, *arguments],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environ,
-            cwd=folder,
-        )
-    return Training(process=process, trace=trace, log=log)
+    """The ranks of one attempt, with the variables that torchrun sets."""
+    training = Training(folder)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for rank in range(ranks):
+        environ = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": ranks,
+            "LOCAL_WORLD_SIZE": ranks,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "TORCHELASTIC_RUN_ID": "training",
+            "TORCHELASTIC_RESTART_COUNT": attempt,
+        }
+        training.spawn(_program(module, server, folder, steps), {key: str(value) for key, value in environ.items()})
+    return training
+
+
+def torchrun(
+    module: str, server: ToyServer, folder: Path, *, ranks: int, restarts: int, steps: int | None = None
+) -> Training:
+    """The same under a real torchrun, which starts ranks again when one dies."""
+    training = Training(folder)
+    options = ["--standalone", "--nproc-per-node", str(ranks), "--max-restarts", str(restarts)]
+    command = ["-m", "torch.distributed.run", *options, "--monitor-interval", "0.1"]
+    training.spawn([*command, *_program(module, server, folder, steps)], {})
+    return training
 
 
 def assert_trained_as_planned(training: Training, toy: Toy) -> None:
@@ -86,3 +127,12 @@ def assert_trained_as_planned(training: Training, toy: Toy) -> None:
             seen[line["step"]][line["slot"] + row] = line["rows"][32 * row : 32 * row + 32]
     for step, rows in seen.items():
         assert sorted(rows) == list(range(toy.shape(step)[0])), f"step {step} was not trained on whole"
+
+
+def first_steps(training: Training, attempt_pids: set[int]) -> set[int]:
+    """The step at which each of these processes began."""
+    steps: dict[int, int] = {}
+    for line in training.lines():
+        if line["pid"] in attempt_pids:
+            steps.setdefault(line["pid"], line["step"])
+    return set(steps.values())

@@ -6,8 +6,8 @@
 
 Lightning fetches a batch ahead to know the last one, so what it has fetched is not what it has trained on. The
 callback remembers the batch that was trained on and puts the position after it into the checkpoint, which rank 0
-writes: the state is the same for all ranks. Batches reach the module as `TensorBatch`; Lightning moves them nowhere, so
-give the loader `device=`.
+writes: the state is the same for all ranks. Batches reach the module as `TensorBatch`,
+on the module's device; with `device=` for the loader they are there before Lightning asks.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
 
 torchtitan's own loaders refuse another data-parallel degree; this one's state has no rank, so a checkpoint goes on at
 any degree that divides the batch. Rows arrive with shifted labels and positions that begin again in each document. The
-run's sequence length must be the trainer's, and the run's batch is `local_batch_size` x data-parallel degree x
-accumulation steps: what differs is named at the first batch.
+run's sequence length must be the trainer's, and the run's batch `local_batch_size` x data-parallel degree x
+accumulation steps (`training.global_batch_size`): a step is taken when its last micro-batch is, so a checkpoint in the
+middle of one names that step.
 """
 
 from __future__ import annotations
@@ -46,25 +47,28 @@ class StreamDataLoader(BaseDataLoader):
         **_: Any,
     ) -> None:
         self._seq_len = seq_len
-        self._rows = local_batch_size
         job = config.job
         if job is None and launch_from(os.environ) is None and dp_world_size > 1:
             job = shared_job()
         self.loader = Loader(
-            config.server.split(","), config.run, rank=dp_rank, world=dp_world_size, job=job, attempt=config.attempt
+            config.server.split(","),
+            config.run,
+            rank=dp_rank,
+            world=dp_world_size,
+            job=job,
+            attempt=config.attempt,
+            micro_rows=local_batch_size,
         )
 
     def __iter__(self) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         """({"input": ids, "positions": positions}, labels) a micro-batch of `local_batch_size` rows."""
         for batch in self.loader:
-            if batch.host.seq_len != self._seq_len or len(batch) % self._rows:
+            if batch.host.seq_len != self._seq_len:
                 raise UsageError(
-                    f"step {batch.step}: this rank gets {len(batch)} rows of {batch.host.seq_len} tokens, torchtitan "
-                    f"is set to {self._rows} rows of {self._seq_len}; make training.seq_len the run's, and "
-                    "local_batch_size a divisor of the rows"
+                    f"step {batch.step}: rows have {batch.host.seq_len} tokens, torchtitan is set to {self._seq_len}; "
+                    "make training.seq_len the run's"
                 )
-            for part in batch.split(len(batch) // self._rows):
-                yield {"input": part.input_ids, "positions": part.position_ids}, part.labels
+            yield {"input": batch.input_ids, "positions": batch.position_ids}, batch.labels
 
     def state_dict(self) -> dict[str, Any]:
         return self.loader.state_dict()

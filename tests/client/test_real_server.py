@@ -1,0 +1,218 @@
+"""The loader against the real server on a real corpus: what it yields equals what the pure functions say."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import build_small_corpus
+from headrace.client import Batch, DomainLoss, Loader, Settings
+from headrace.native import step_digest
+from headrace.proto.errors import ConflictError, FencedError, StateMismatchError
+from rig import Raw, ServerProcess, planned_digests, serving, write_run
+
+STEPS = 60
+QUICK = Settings(stall_timeout=60, open_timeout=30, backoff=0.01, backoff_max=0.2)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_small_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("server"), []) as started:
+        yield started
+
+
+class Runs:
+    """Makes runs on the server of the module, and says what was planned for them."""
+
+    def __init__(self, server: ServerProcess, corpus: Path, folder: Path) -> None:
+        self.server, self._corpus, self._folder = server, corpus, folder
+
+    def make(self, name: str, **changes: Any) -> str:
+        path = write_run(self._folder, corpus=self._corpus, name=name, steps=STEPS, **changes)
+        with Raw(self.server.address) as raw:
+            raw("CreateRun", spec_toml=path.read_text(), base_dir=str(self._folder), author="test")
+        return name
+
+    def planned(self, name: str) -> list[bytes]:
+        digests = planned_digests(self.server.store, name, f"0:{STEPS}")
+        return [digests[step] for step in range(STEPS)]
+
+    def loader(self, name: str, **more: Any) -> Loader:
+        return Loader(self.server.address, name, settings=QUICK, **more)
+
+    def ranks(self, stack: ExitStack, name: str, world: int, state: Any = None, **more: Any) -> list[Loader]:
+        loaders = [stack.enter_context(self.loader(name, rank=r, world=world, **more)) for r in range(world)]
+        for loader in loaders if state is not None else []:
+            loader.load_state_dict(state)
+        return loaders
+
+
+@pytest.fixture
+def runs(server: ServerProcess, corpus: Path, tmp_path: Path) -> Runs:
+    return Runs(server, corpus, tmp_path)
+
+
+def join(parts: list[Batch]) -> bytes:
+    """Step digest of the rows that all ranks got."""
+    assert len({part.step for part in parts}) == 1
+    return step_digest(b"".join(part.row_digests.tobytes() for part in parts))
+
+
+def take(loaders: list[Loader], steps: int) -> list[bytes]:
+    return [join([next(loader) for loader in loaders]) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("world", [1, 2, 4, 8])
+def test_every_world_size_gets_the_planned_steps(runs: Runs, world: int) -> None:
+    name = runs.make(f"world-{world}")
+    with ExitStack() as stack:
+        loaders = runs.ranks(stack, name, world, job="j")
+        assert take(loaders, STEPS) == runs.planned(name)
+        assert [next(loader, None) for loader in loaders] == [None] * world
+
+
+def test_another_seed_is_another_stream(runs: Runs) -> None:
+    first, second = runs.make("seed-7"), runs.make("seed-8", seed=8)
+    assert runs.planned(first) == runs.planned(runs.make("seed-7-again"))
+    assert not set(runs.planned(first)) & set(runs.planned(second))
+
+
+def test_world_sizes_change_over_resume_of_resume(runs: Runs) -> None:
+    name = runs.make("resize")
+    seen: list[bytes] = []
+    state = None
+    for number, (world, steps) in enumerate([(8, 11), (4, 0), (4, 1), (2, 20), (8, 28)]):
+        with ExitStack() as stack:
+            loaders = runs.ranks(stack, name, world, state, job=f"job-{number}")
+            seen += take(loaders, steps)
+            states = [loader.state_dict() for loader in loaders]
+            state = states[0]
+            assert all(other == state for other in states), "the state depends on the rank"
+    assert seen == runs.planned(name)
+
+
+def test_a_world_that_does_not_divide_is_refused_naming_the_step(runs: Runs) -> None:
+    name = runs.make("odd")
+    with runs.loader(name, rank=0, world=3, job="j") as loader, pytest.raises(ConflictError, match="step 0"):
+        next(loader)
+
+
+def test_goes_on_over_a_killed_server(tmp_path: Path, corpus: Path) -> None:
+    with serving(tmp_path, [write_run(tmp_path, corpus=corpus, name="r", steps=STEPS)]) as server:
+        runs = Runs(server, corpus, tmp_path)
+        with ExitStack() as stack:
+            loaders = runs.ranks(stack, "r", 2, job="j")
+            seen = take(loaders, 12)
+            server.kill()
+            starting = threading.Thread(target=server.start)
+            starting.start()
+            seen += take(loaders, STEPS - 12)
+            starting.join()
+        assert seen == runs.planned("r")
+
+
+def test_a_weight_change_takes_hold_at_one_step_on_every_rank(runs: Runs) -> None:
+    name = runs.make("swap")
+    with ExitStack() as stack, Raw(runs.server.address) as raw:
+        loaders = runs.ranks(stack, name, 2, job="j")
+        seen = take(loaders, 10)
+        answer = raw("SetWeights", run=name, weights={"a": 0.0, "b": 0.0, "c": 1.0}, author="t", reason="test")
+        change = answer.event.from_step
+        assert 10 <= change <= 10 + 8
+        while len(seen) < STEPS:
+            parts = [next(loader) for loader in loaders]
+            seen.append(join(parts))
+            assert len({part.segment for part in parts}) == 1
+            only_c = all(set(part.names) == {"c"} for part in parts)
+            assert only_c == (parts[0].step >= change)
+    assert seen == runs.planned(name)
+
+
+def test_second_job_is_refused_and_a_newer_attempt_takes_over(runs: Runs) -> None:
+    name = runs.make("lease")
+    with runs.loader(name, job="first") as first:
+        next(first)
+        with runs.loader(name, job="second") as second, pytest.raises(ConflictError, match="first"):
+            next(second)
+        state = first.state_dict()
+        with runs.loader(name, job="first", attempt=1) as newer:
+            newer.load_state_dict(state)
+            assert next(newer).step == 1
+            with pytest.raises(FencedError):
+                list(first)
+
+
+def test_ranks_that_begin_at_different_steps_are_both_named(runs: Runs) -> None:
+    name = runs.make("apart")
+    with runs.loader(name, rank=0, world=2, job="a") as zero, runs.loader(name, rank=1, world=2, job="a") as one:
+        states = [zero.state_dict()]
+        next(zero)
+        next(one)
+        states.append(one.state_dict())
+    with runs.loader(name, rank=0, world=2, job="b") as zero, runs.loader(name, rank=1, world=2, job="b") as one:
+        zero.load_state_dict(states[0])
+        one.load_state_dict(states[1])
+        next(zero)
+        with pytest.raises(ConflictError, match=r"(?s)step 0.*step 1|step 1.*step 0"):
+            next(one)
+
+
+def test_a_lone_rank_rejoins_at_the_step_it_asks_for(runs: Runs) -> None:
+    name = runs.make("rejoin")
+    with ExitStack() as stack:
+        zero, one = runs.ranks(stack, name, 2, job="j")
+        assert [next(zero).step for _ in range(5)] == list(range(5))
+        assert [next(one).step for _ in range(3)] == [0, 1, 2]
+        saved = one.state_dict()
+        before = next(one)
+        again = stack.enter_context(runs.loader(name, rank=1, world=2, job="j"))
+        again.load_state_dict(saved)
+        batch = next(again)
+        assert batch.step == before.step == 3
+        assert np.array_equal(batch.token_ids, before.token_ids)
+        assert next(zero).step == 5
+
+
+def test_state_of_another_run_is_refused(runs: Runs) -> None:
+    with runs.loader(runs.make("mine")) as mine, runs.loader(runs.make("theirs", seed=9)) as theirs:
+        mine.load_state_dict(theirs.state_dict())
+        with pytest.raises(StateMismatchError):
+            next(mine)
+
+
+def test_observers_follow_what_is_sealed(runs: Runs) -> None:
+    name = runs.make("watched")
+    with runs.loader(name, job="j") as trainer, runs.loader(name, mode="observe") as observer:
+        for step in range(STEPS):
+            assert next(trainer).step == step
+            if step % 10 == 9:
+                assert [next(observer).step for _ in range(10)] == list(range(step - 9, step + 1))
+        assert next(trainer, None) is None
+        assert next(observer, None) is None
+
+
+def test_losses_are_taken(runs: Runs) -> None:
+    name = runs.make("losses")
+    with runs.loader(name) as loader:
+        batch = next(loader)
+        loader.report(batch.step, batch.segment, {"a": DomainLoss(loss_sum=12.5, tokens=7, excess_sum=0.5)})
+        loader.report(batch.step, batch.segment, {"nonsense": DomainLoss(loss_sum=1.0, tokens=1)})
+        reporter = loader._connected().reporter()
+    assert (reporter.sent, reporter.refused, reporter.lost) == (2, 1, 0)
+
+
+def test_nothing_was_received_that_was_not_sent(server: ServerProcess) -> None:
+    """Runs last: every digest that the loaders of this module returned was equal to the one sent."""
+    log = server.log.read_text()
+    assert not re.search("received other bytes", log)
