@@ -127,7 +127,7 @@ class Loader(Iterator[Batch]):
             parts = -(-len(batch) // self._micro_rows)
             if len(batch) % self._micro_rows:
                 raise UsageError(
-                    f"step {batch.step}: the {len(batch)} rows of this rank are no whole number of parts of {self._micro_rows}"
+                    f"step {batch.step}: {len(batch)} rows of this rank do not split into parts of {self._micro_rows}"
                 )
         if parts == 1:
             return batch
