@@ -69,6 +69,16 @@ def test_the_result_is_the_nearest_within_the_bounds(seed: int, k: int) -> None:
         assert (ratio[found <= bounds.floor + 1e-9] >= constant - 1e-6).all()
 
 
+def test_ten_thousand_domains() -> None:
+    rng = np.random.default_rng(0)
+    raw = {f"d{i}": float(part) for i, part in enumerate(rng.dirichlet(np.full(10_000, 0.1)))}
+    weights, report = project(raw, Bounds(largest_share=2e-4, floor=1e-5))
+    assert sum(weights.values()) == pytest.approx(1.0, abs=1e-9)
+    assert max(weights.values()) <= 2e-4 + 1e-12
+    assert min(weights.values()) >= 1e-5 - 1e-15
+    assert {bound.kind for bound in report.bound} == {"share", "floor"}
+
+
 def test_a_general_solver_agrees() -> None:
     caps = epoch_caps(POOL, 1500, 4)
     raw = np.array([RAW[name] for name in NAMES])

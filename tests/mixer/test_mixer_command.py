@@ -104,6 +104,14 @@ def test_mistakes_are_explained(arguments: tuple[str, ...], message: str) -> Non
     assert "Traceback" not in done.stderr
 
 
+def test_a_name_given_twice_in_a_file_is_refused(tmp_path: Path) -> None:
+    for name, text in (("w.json", '{"a": 1, "b": 2, "a": 3}'), ("w.toml", "a = 1\na = 2\n"), ("l.json", "[1, 2]")):
+        (tmp_path / name).write_text(text)
+        done = headrace("compute", "manual", "--weights", tmp_path / name)
+        assert done.returncode == 2, done.stderr
+        assert name in done.stderr
+
+
 def test_embeddings_of_different_proxies_do_not_mix(tmp_path: Path) -> None:
     one = Embeddings(vectors={"a": np.ones(2)}, meta={"proxy": "x"})
     two = Embeddings(vectors={"b": np.ones(2)}, meta={"proxy": "y"})

@@ -130,6 +130,16 @@ def test_a_new_domain_needs_no_retraining(proxy: Trainer) -> None:
     assert set(krls(together.vectors).weights) == {*EVEN, "newcomer"}
 
 
+def test_a_whole_new_set_of_domains_costs_a_small_part_of_a_training(proxy: Trainer) -> None:
+    names = [f"new-{number}" for number in range(17)]
+    found = embed(proxy.model, take(batches(dict.fromkeys(names, 1), 9), 8), windows=8)
+    result = krls(found.vectors, KrlsSpec(relative_lam=0.1, unit_length=True))
+    assert set(result.weights) == set(names)
+    assert max(result.weights.values()) < 0.5
+    forward = sum(found.windows.values()) / 3  # a forward pass is a third of a training step
+    assert forward / (proxy.step * 12) < 0.07
+
+
 def test_what_cannot_be_embedded_is_said(proxy: Trainer) -> None:
     with pytest.raises(UsageError, match="`absent`"):
         embed(proxy.model, take(batches(EVEN, 0), 2), windows=1000, domains=["absent", "plain"])
