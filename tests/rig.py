@@ -314,7 +314,7 @@ def digest_rows(batch: Any, opened: Any) -> bytes:
         (batch.seq_len + 1) * opened.id_bytes,
         np.frombuffer(batch.edge_ends, "<u4"),
         np.frombuffer(batch.edges, "<u4"),
-        list(opened.domains),
+        list(batch.domain_names or opened.domains),
         np.frombuffer(batch.domains, "<u4"),
         np.frombuffer(weights, "<f4"),
     )

@@ -8,12 +8,24 @@ from __future__ import annotations
 
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.events import Wish
+from headrace.server.control.records import RunRecord
 from headrace.server.control.store import Store
-from headrace.server.corpus.manifest import Corpus
-from headrace.server.service.changes import checker
-from headrace.server.service.convert import cancel_wish, event_messages, event_response, run_info, weights_wish
+from headrace.server.plan.log import GrowBody
+from headrace.server.service.branching import new_branch
+from headrace.server.service.changes import checker, grow_wish
+from headrace.server.service.convert import (
+    cancel_wish,
+    event_messages,
+    event_response,
+    forecast,
+    record_info,
+    refusal_message,
+    run_info,
+    weights_wish,
+)
+from headrace.server.service.exchange import check_import, export_run, read_export
 from headrace.server.service.explain import digest_of, explain
-from headrace.server.service.loading import Corpora, new_run, open_view
+from headrace.server.service.loading import Opener, new_run
 from headrace.server.service.view import View
 
 
@@ -22,8 +34,8 @@ class Offline:
 
     def __init__(self, url: str, *, write: bool) -> None:
         self.store = Store(url, writable=write)
-        self._corpora = Corpora()
-        self._views: dict[str, tuple[View, Corpus]] = {}
+        self._opener = Opener(self.store)
+        self._views: dict[str, View] = {}
 
     def __enter__(self) -> Offline:
         return self
@@ -31,27 +43,26 @@ class Offline:
     def __exit__(self, *exc: object) -> None:
         self.store.close()
 
-    def view(self, name: str) -> tuple[View, Corpus]:
+    def view(self, name: str) -> View:
         """The run as the store had it when first asked."""
         if name not in self._views:
-            snapshot = self.store.snapshot(name)
-            self._views[name] = open_view(snapshot, self.store.anchors(snapshot.run.id), self._corpora)
+            self._views[name] = self._opener.view(name)
         return self._views[name]
 
     def runs(self) -> list[pb.RunInfo]:
         return [self.run(run.name) for run in self.store.runs()]
 
     def run(self, name: str) -> pb.RunInfo:
-        return run_info(self.view(name)[0])
+        return run_info(self.view(name))
 
     def events(self, name: str) -> list[pb.Event]:
-        return event_messages(self.view(name)[0].events)
+        return event_messages(self.view(name).events)
 
     def explain(self, name: str, step: int) -> pb.ExplainResponse:
-        return explain(*self.view(name), step)
+        return explain(self.view(name), step)
 
     def digest(self, name: str, step: int) -> bytes:
-        return digest_of(*self.view(name), step)
+        return digest_of(self.view(name), step)
 
     def create(self, request: pb.CreateRunRequest) -> pb.CreateRunResponse:
         new = new_run(
@@ -59,7 +70,7 @@ class Offline:
             place="RUN.toml",
             base_dir=request.base_dir,
             author=request.author,
-            corpora=self._corpora,
+            corpora=self._opener.corpora,
         )
         run, created = self.store.create_run(new)
         return pb.CreateRunResponse(run=self.run(run.name), created=created)
@@ -70,7 +81,40 @@ class Offline:
     def cancel(self, request: pb.CancelEventRequest) -> pb.EventResponse:
         return self._append(request.run, cancel_wish(request))
 
+    def branch(self, request: pb.BranchRunRequest) -> pb.CreateRunResponse:
+        new = new_branch(self.view(request.parent), request, request.author)
+        if request.dry_run:
+            info = pb.RunInfo(name=new.name, spec_json=new.spec_json, spec_digest=new.spec_digest, seal=new.seal)
+            return pb.CreateRunResponse(run=info)
+        run, created = self.store.create_run(new)
+        return pb.CreateRunResponse(run=self.run(run.name), created=created)
+
+    def grow(self, request: pb.GrowDomainRequest) -> pb.EventResponse:
+        view = self.view(request.run)
+        wish = grow_wish(request, self._opener, view)
+        assert isinstance(wish.body, GrowBody)
+        self._views[request.run] = self._opener.with_generation(view, wish.body)
+        return self._append(request.run, wish)
+
+    def forecast(self, name: str) -> pb.ForecastResponse:
+        return forecast(self.view(name))
+
+    def export(self, name: str) -> str:
+        return export_run(self.view(name))
+
+    def import_run(self, request: pb.ImportRunRequest) -> pb.CreateRunResponse:
+        imported = read_export(request.document, place="the export", base_dir=request.base_dir)
+
+        def check(run: RunRecord) -> None:
+            check_import(self._opener.view_of(run, imported.events), imported, "the export")
+
+        run = self.store.import_run(imported, check, dry_run=request.dry_run)
+        return pb.CreateRunResponse(run=record_info(run), created=not request.dry_run)
+
+    def refusals(self, name: str) -> list[pb.Refusal]:
+        return [refusal_message(refusal) for refusal in self.store.refusals(name)]
+
     def _append(self, name: str, wish: Wish) -> pb.EventResponse:
-        view, _ = self.view(name)
+        view = self.view(name)
         appended = self.store.append(view.run.id, wish, checker(view))
         return event_response(appended)

@@ -70,3 +70,29 @@ class Remote:
     def cancel(self, request: pb.CancelEventRequest) -> pb.EventResponse:
         answer: pb.EventResponse = self._call(f"cancel an event of `{request.run}`", "CancelEvent", request)
         return answer
+
+    def branch(self, request: pb.BranchRunRequest) -> pb.CreateRunResponse:
+        answer: pb.CreateRunResponse = self._call(f"branch run `{request.parent}`", "BranchRun", request)
+        return answer
+
+    def grow(self, request: pb.GrowDomainRequest) -> pb.EventResponse:
+        answer: pb.EventResponse = self._call(f"grow a domain of run `{request.run}`", "GrowDomain", request)
+        return answer
+
+    def forecast(self, name: str) -> pb.ForecastResponse:
+        request = pb.ForecastRequest(run=name)
+        answer: pb.ForecastResponse = self._call(f"forecast run `{name}`", "Forecast", request)
+        return answer
+
+    def export(self, name: str) -> str:
+        answer: pb.ExportRunResponse = self._call(f"export run `{name}`", "ExportRun", pb.ExportRunRequest(run=name))
+        return answer.document
+
+    def import_run(self, request: pb.ImportRunRequest) -> pb.CreateRunResponse:
+        answer: pb.CreateRunResponse = self._call("import a run", "ImportRun", request)
+        return answer
+
+    def refusals(self, name: str) -> list[pb.Refusal]:
+        request = pb.ListRefusalsRequest(run=name)
+        answer: pb.ListRefusalsResponse = self._call("list refused changes", "ListRefusals", request)
+        return list(answer.refusals)

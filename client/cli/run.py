@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 from google.protobuf.json_format import MessageToDict
 from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
+from headrace.client.cli.run_changes import branch, export, forecast, grow, import_run
 from headrace.client.cli.source import Source, author, open_source, step_range
 from headrace.proto.errors import ConfigError, HeadraceError
 from headrace.proto.v1 import control_pb2 as pb
@@ -41,6 +43,8 @@ def info_dict(info: pb.RunInfo) -> dict[str, Any]:
         "end_step": info.end_step if info.HasField("end_step") else None,
         "segment": info.segment,
         "log_head": info.log_head.hex(),
+        "parent": info.parent or None,
+        "branch_at": info.branch_at,
         "weights": dict(zip(info.domains, info.weights, strict=True)),
         "lease": {"job": info.lease_job, "attempt": info.lease_attempt, "holder": info.lease_holder}
         if info.lease_job
@@ -101,13 +105,24 @@ def list_(as_json: bool, target: Target) -> None:
 
 @run.command()
 @click.argument("name", metavar="RUN")
+@click.option("--refused", is_flag=True, help="Changes that were refused, newest first, instead of the log.")
 @json_option
 @target_options
-def events(name: str, as_json: bool, target: Target) -> None:
+def events(name: str, refused: bool, as_json: bool, target: Target) -> None:
     """Print the event log of RUN: what changed, from which step, by whom and why."""
     with open_source(target) as source:
+        if refused:
+            found = source.refusals(name)
+            _emit(as_json, [MessageToDict(one) for one in found], [refusal_line(one) for one in found] or ["none"])
+            return
         log = source.events(name)
     _emit(as_json, [event_dict(event) for event in log], [event_line(event) for event in log] or ["no events"])
+
+
+def refusal_line(refusal: pb.Refusal) -> str:
+    """A refused change for people."""
+    when = datetime.fromtimestamp(refusal.time_us / 1e6, tz=UTC).isoformat(timespec="seconds")
+    return f"{when} {refusal.method} by {refusal.who}: {refusal.reason}"
 
 
 def event_dict(event: pb.Event) -> dict[str, Any]:
@@ -127,6 +142,8 @@ def event_line(event: pb.Event) -> str:
     until = f" to {event.until_step}" if event.HasField("until_step") else ""
     if event.HasField("weights"):
         what = "weights " + ", ".join(f"{name} {part:.4f}" for name, part in sorted(event.weights.weights.items()))
+    elif event.HasField("grow"):
+        what = f"generation {event.grow.generation[:16]} ({event.grow.manifest}) joins domain {event.grow.domain}"
     else:
         what = f"cancels event {event.cancel.sequence}"
     gone = " (cancelled)" if event.cancelled else ""
@@ -232,3 +249,11 @@ def verify(name: str, as_json: bool, target: Target) -> None:
     _emit(as_json, report.as_dict(), report.lines())
     if report.faults:
         raise click.exceptions.Exit(1)
+
+
+# The rest of the group lives in files of its own.
+run.add_command(branch)
+run.add_command(grow)
+run.add_command(forecast)
+run.add_command(export)
+run.add_command(import_run)

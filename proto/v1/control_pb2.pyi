@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RunInfo(_message.Message):
-    __slots__ = ("run_id", "name", "spec_digest", "spec_json", "seal", "confirmed", "lead", "end_step", "lease_job", "lease_attempt", "lease_holder", "domains", "weights", "segment", "log_head")
+    __slots__ = ("run_id", "name", "spec_digest", "spec_json", "seal", "confirmed", "lead", "end_step", "lease_job", "lease_attempt", "lease_holder", "domains", "weights", "segment", "log_head", "parent", "branch_at")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,8 @@ class RunInfo(_message.Message):
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_AT_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     name: str
     spec_digest: bytes
@@ -37,7 +39,9 @@ class RunInfo(_message.Message):
     weights: _containers.RepeatedScalarFieldContainer[float]
     segment: int
     log_head: bytes
-    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., spec_json: _Optional[str] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., lease_job: _Optional[str] = ..., lease_attempt: _Optional[int] = ..., lease_holder: _Optional[str] = ..., domains: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[float]] = ..., segment: _Optional[int] = ..., log_head: _Optional[bytes] = ...) -> None: ...
+    parent: str
+    branch_at: int
+    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., spec_json: _Optional[str] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., lease_job: _Optional[str] = ..., lease_attempt: _Optional[int] = ..., lease_holder: _Optional[str] = ..., domains: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[float]] = ..., segment: _Optional[int] = ..., log_head: _Optional[bytes] = ..., parent: _Optional[str] = ..., branch_at: _Optional[int] = ...) -> None: ...
 
 class CreateRunRequest(_message.Message):
     __slots__ = ("spec_toml", "base_dir", "author")
@@ -80,9 +84,10 @@ class GetRunResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[RunInfo, _Mapping]] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("sequence", "weights", "cancel", "from_step", "until_step", "author", "reason", "time_us", "previous_hash", "hash", "cancelled")
+    __slots__ = ("sequence", "weights", "grow", "cancel", "from_step", "until_step", "author", "reason", "time_us", "previous_hash", "hash", "cancelled")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    GROW_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     FROM_STEP_FIELD_NUMBER: _ClassVar[int]
     UNTIL_STEP_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +99,7 @@ class Event(_message.Message):
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     weights: Weights
+    grow: Grow
     cancel: Cancel
     from_step: int
     until_step: int
@@ -103,7 +109,7 @@ class Event(_message.Message):
     previous_hash: bytes
     hash: bytes
     cancelled: bool
-    def __init__(self, sequence: _Optional[int] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., from_step: _Optional[int] = ..., until_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., time_us: _Optional[int] = ..., previous_hash: _Optional[bytes] = ..., hash: _Optional[bytes] = ..., cancelled: bool = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., grow: _Optional[_Union[Grow, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., from_step: _Optional[int] = ..., until_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., time_us: _Optional[int] = ..., previous_hash: _Optional[bytes] = ..., hash: _Optional[bytes] = ..., cancelled: bool = ...) -> None: ...
 
 class Weights(_message.Message):
     __slots__ = ("weights", "loss_weights")
@@ -126,6 +132,18 @@ class Weights(_message.Message):
     weights: _containers.ScalarMap[str, float]
     loss_weights: _containers.ScalarMap[str, float]
     def __init__(self, weights: _Optional[_Mapping[str, float]] = ..., loss_weights: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class Grow(_message.Message):
+    __slots__ = ("domain", "generation", "manifest", "join")
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    domain: str
+    generation: str
+    manifest: str
+    join: str
+    def __init__(self, domain: _Optional[str] = ..., generation: _Optional[str] = ..., manifest: _Optional[str] = ..., join: _Optional[str] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("sequence",)
@@ -267,3 +285,164 @@ class Source(_message.Message):
     begin: int
     end: int
     def __init__(self, file: _Optional[str] = ..., row: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class BranchRunRequest(_message.Message):
+    __slots__ = ("parent", "at", "name", "skip", "changes_toml", "batch", "weights", "author", "dry_run")
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_TOML_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    at: int
+    name: str
+    skip: int
+    changes_toml: str
+    batch: int
+    weights: _containers.ScalarMap[str, float]
+    author: str
+    dry_run: bool
+    def __init__(self, parent: _Optional[str] = ..., at: _Optional[int] = ..., name: _Optional[str] = ..., skip: _Optional[int] = ..., changes_toml: _Optional[str] = ..., batch: _Optional[int] = ..., weights: _Optional[_Mapping[str, float]] = ..., author: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
+class GrowDomainRequest(_message.Message):
+    __slots__ = ("run", "domain", "manifest", "join", "from_step", "author", "reason", "expected_head", "idempotency_key", "dry_run")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_HEAD_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    domain: str
+    manifest: str
+    join: str
+    from_step: int
+    author: str
+    reason: str
+    expected_head: bytes
+    idempotency_key: str
+    dry_run: bool
+    def __init__(self, run: _Optional[str] = ..., domain: _Optional[str] = ..., manifest: _Optional[str] = ..., join: _Optional[str] = ..., from_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., expected_head: _Optional[bytes] = ..., idempotency_key: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
+class ForecastRequest(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    def __init__(self, run: _Optional[str] = ...) -> None: ...
+
+class ForecastResponse(_message.Message):
+    __slots__ = ("lines", "json")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedScalarFieldContainer[str]
+    json: str
+    def __init__(self, lines: _Optional[_Iterable[str]] = ..., json: _Optional[str] = ...) -> None: ...
+
+class WatchRunRequest(_message.Message):
+    __slots__ = ("run", "after_sequence")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    after_sequence: int
+    def __init__(self, run: _Optional[str] = ..., after_sequence: _Optional[int] = ...) -> None: ...
+
+class WatchRunResponse(_message.Message):
+    __slots__ = ("run", "events", "ranks", "figures")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    run: RunInfo
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    ranks: _containers.RepeatedCompositeFieldContainer[Rank]
+    figures: _containers.RepeatedCompositeFieldContainer[DomainFigures]
+    def __init__(self, run: _Optional[_Union[RunInfo, _Mapping]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., figures: _Optional[_Iterable[_Union[DomainFigures, _Mapping]]] = ...) -> None: ...
+
+class Rank(_message.Message):
+    __slots__ = ("label", "holder", "next_step", "heard_us")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    NEXT_STEP_FIELD_NUMBER: _ClassVar[int]
+    HEARD_US_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    holder: str
+    next_step: int
+    heard_us: int
+    def __init__(self, label: _Optional[str] = ..., holder: _Optional[str] = ..., next_step: _Optional[int] = ..., heard_us: _Optional[int] = ...) -> None: ...
+
+class DomainFigures(_message.Message):
+    __slots__ = ("domain", "target", "share", "tokens", "epochs")
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    domain: str
+    target: float
+    share: float
+    tokens: int
+    epochs: float
+    def __init__(self, domain: _Optional[str] = ..., target: _Optional[float] = ..., share: _Optional[float] = ..., tokens: _Optional[int] = ..., epochs: _Optional[float] = ...) -> None: ...
+
+class ExportRunRequest(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    def __init__(self, run: _Optional[str] = ...) -> None: ...
+
+class ExportRunResponse(_message.Message):
+    __slots__ = ("document",)
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    document: str
+    def __init__(self, document: _Optional[str] = ...) -> None: ...
+
+class ImportRunRequest(_message.Message):
+    __slots__ = ("document", "base_dir", "dry_run")
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    BASE_DIR_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    document: str
+    base_dir: str
+    dry_run: bool
+    def __init__(self, document: _Optional[str] = ..., base_dir: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
+class ListRefusalsRequest(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    def __init__(self, run: _Optional[str] = ...) -> None: ...
+
+class ListRefusalsResponse(_message.Message):
+    __slots__ = ("refusals",)
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
+    def __init__(self, refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("run", "time_us", "who", "method", "reason")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    time_us: int
+    who: str
+    method: str
+    reason: str
+    def __init__(self, run: _Optional[str] = ..., time_us: _Optional[int] = ..., who: _Optional[str] = ..., method: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...

@@ -70,6 +70,41 @@ class ControlServiceStub(object):
                 request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.BranchRun = channel.unary_unary(
+                '/headrace.v1.ControlService/BranchRun',
+                request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.BranchRunRequest.SerializeToString,
+                response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.CreateRunResponse.FromString,
+                _registered_method=True)
+        self.GrowDomain = channel.unary_unary(
+                '/headrace.v1.ControlService/GrowDomain',
+                request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.GrowDomainRequest.SerializeToString,
+                response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.EventResponse.FromString,
+                _registered_method=True)
+        self.Forecast = channel.unary_unary(
+                '/headrace.v1.ControlService/Forecast',
+                request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ForecastRequest.SerializeToString,
+                response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.ForecastResponse.FromString,
+                _registered_method=True)
+        self.WatchRun = channel.unary_stream(
+                '/headrace.v1.ControlService/WatchRun',
+                request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.WatchRunRequest.SerializeToString,
+                response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.WatchRunResponse.FromString,
+                _registered_method=True)
+        self.ExportRun = channel.unary_unary(
+                '/headrace.v1.ControlService/ExportRun',
+                request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ExportRunRequest.SerializeToString,
+                response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.ExportRunResponse.FromString,
+                _registered_method=True)
+        self.ImportRun = channel.unary_unary(
+                '/headrace.v1.ControlService/ImportRun',
+                request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ImportRunRequest.SerializeToString,
+                response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.CreateRunResponse.FromString,
+                _registered_method=True)
+        self.ListRefusals = channel.unary_unary(
+                '/headrace.v1.ControlService/ListRefusals',
+                request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ListRefusalsRequest.SerializeToString,
+                response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.ListRefusalsResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServiceServicer(object):
@@ -124,6 +159,56 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BranchRun(self, request, context):
+        """A run that shares the parent's plan below `at` and goes its own way from there; the parent is untouched.
+        FAILED_PRECONDITION: `at + skip` lies above the parent's seal. ALREADY_EXISTS: as for CreateRun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GrowDomain(self, request, context):
+        """A generation (the files of a manifest that this server can open) joins a domain; a new name is a new domain.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Forecast(self, request, context):
+        """What the run will do: tokens and epochs by phase and domain, wraps, caps, deviation. Never raises the seal.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchRun(self, request, context):
+        """The run now, and again whenever it has changed, at most once a second. Ends when the run is over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportRun(self, request, context):
+        """Spec, log, seal, confirmed and the digests of the newest steps as one readable document.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportRun(self, request, context):
+        """Makes the run of a document anew in this store. ALREADY_EXISTS: the store holds a run of that name or id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRefusals(self, request, context):
+        """Changes that were refused, newest first; the oldest are forgotten.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -161,6 +246,41 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.ExplainRequest.FromString,
                     response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ExplainResponse.SerializeToString,
+            ),
+            'BranchRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.BranchRun,
+                    request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.BranchRunRequest.FromString,
+                    response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.CreateRunResponse.SerializeToString,
+            ),
+            'GrowDomain': grpc.unary_unary_rpc_method_handler(
+                    servicer.GrowDomain,
+                    request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.GrowDomainRequest.FromString,
+                    response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.EventResponse.SerializeToString,
+            ),
+            'Forecast': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forecast,
+                    request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.ForecastRequest.FromString,
+                    response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ForecastResponse.SerializeToString,
+            ),
+            'WatchRun': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRun,
+                    request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.WatchRunRequest.FromString,
+                    response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.WatchRunResponse.SerializeToString,
+            ),
+            'ExportRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportRun,
+                    request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.ExportRunRequest.FromString,
+                    response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ExportRunResponse.SerializeToString,
+            ),
+            'ImportRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportRun,
+                    request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.ImportRunRequest.FromString,
+                    response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.CreateRunResponse.SerializeToString,
+            ),
+            'ListRefusals': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRefusals,
+                    request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.ListRefusalsRequest.FromString,
+                    response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ListRefusalsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -353,6 +473,195 @@ class ControlService(object):
             '/headrace.v1.ControlService/Explain',
             headrace_dot_proto_dot_v1_dot_control__pb2.ExplainRequest.SerializeToString,
             headrace_dot_proto_dot_v1_dot_control__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BranchRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ControlService/BranchRun',
+            headrace_dot_proto_dot_v1_dot_control__pb2.BranchRunRequest.SerializeToString,
+            headrace_dot_proto_dot_v1_dot_control__pb2.CreateRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GrowDomain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ControlService/GrowDomain',
+            headrace_dot_proto_dot_v1_dot_control__pb2.GrowDomainRequest.SerializeToString,
+            headrace_dot_proto_dot_v1_dot_control__pb2.EventResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Forecast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ControlService/Forecast',
+            headrace_dot_proto_dot_v1_dot_control__pb2.ForecastRequest.SerializeToString,
+            headrace_dot_proto_dot_v1_dot_control__pb2.ForecastResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.v1.ControlService/WatchRun',
+            headrace_dot_proto_dot_v1_dot_control__pb2.WatchRunRequest.SerializeToString,
+            headrace_dot_proto_dot_v1_dot_control__pb2.WatchRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ControlService/ExportRun',
+            headrace_dot_proto_dot_v1_dot_control__pb2.ExportRunRequest.SerializeToString,
+            headrace_dot_proto_dot_v1_dot_control__pb2.ExportRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ControlService/ImportRun',
+            headrace_dot_proto_dot_v1_dot_control__pb2.ImportRunRequest.SerializeToString,
+            headrace_dot_proto_dot_v1_dot_control__pb2.CreateRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRefusals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ControlService/ListRefusals',
+            headrace_dot_proto_dot_v1_dot_control__pb2.ListRefusalsRequest.SerializeToString,
+            headrace_dot_proto_dot_v1_dot_control__pb2.ListRefusalsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -85,6 +85,11 @@ class Database:
             with connection.begin():
                 yield connection
 
+    def lock_table(self, connection: sa.Connection, table: str) -> None:
+        """Keeps other writers of a whole table out until the transaction ends; SQLite has its lock already."""
+        if not self.is_sqlite:
+            connection.execute(sa.text(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
+
     def now_us(self, connection: sa.Connection) -> int:
         """The store's clock, microseconds since 1970: PostgreSQL's own, or that of the one server of an SQLite file."""
         if self.is_sqlite:

@@ -81,6 +81,7 @@ def _event(run: RunRecord, before: tuple[Event, ...], wish: Wish, now_us: int) -
         author=wish.author,
         reason=wish.reason,
         time_us=now_us,
+        head=run.first_head,
     )
 
 

@@ -9,7 +9,10 @@ from headrace.server.plan.log import Event
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
-    """A run's row. `head` is the hash of its newest event, `sequence` that event's number (0: none yet)."""
+    """A run's row. `head` is the hash of its newest event, `sequence` that event's number (0: none yet).
+
+    `first_head` is what the chain begins with, `parent` the id of the run that this one was branched from.
+    """
 
     id: str
     name: str
@@ -21,10 +24,12 @@ class RunRecord:
     lead: int
     seal: int
     confirmed: int
+    first_head: bytes
     head: bytes
     sequence: int
     author: str
     created_us: int
+    parent: str | None
 
     def __post_init__(self) -> None:
         if not 0 <= self.confirmed <= self.seal <= self.confirmed + self.lead and self.kind == "train":
@@ -33,7 +38,11 @@ class RunRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewRun:
-    """What it takes to make a run; `seal` is 0 except for runs of kind `eval`, which are sealed whole."""
+    """What it takes to make a run.
+
+    `seal` and `confirmed` are 0, except for a run of kind `eval`, which is sealed whole, and for a branch, which begins
+    at the step where it leaves its parent.
+    """
 
     name: str
     kind: str
@@ -45,6 +54,8 @@ class NewRun:
     author: str
     head: bytes
     seal: int = 0
+    confirmed: int = 0
+    parent: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,11 +33,13 @@ def create_run(connection: sa.Connection, new: NewRun, now_us: int) -> tuple[Run
             base_dir=new.base_dir,
             lead=new.lead,
             seal=new.seal,
-            confirmed=0,
+            confirmed=new.confirmed,
+            first_head=new.head,
             head=new.head,
             sequence=0,
             author=new.author,
             created_us=now_us,
+            parent=new.parent,
         )
     )
     return read_run(connection, run_id), True

@@ -35,10 +35,14 @@ runs = Table(
     Column("lead", Integer, nullable=False),
     Column("seal", BigInteger, nullable=False),
     Column("confirmed", BigInteger, nullable=False),
+    # What the chain of this run begins with (a branch begins with its parent's head), and its newest hash.
+    Column("first_head", LargeBinary, nullable=False),
     Column("head", LargeBinary, nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("author", Text, nullable=False),
     Column("created_us", BigInteger, nullable=False),
+    # Id of the run that this one was branched from.
+    Column("parent", Text),
 )
 
 events = Table(
@@ -126,6 +130,17 @@ losses = Table(
     Column("loss_sum", Float, nullable=False),
     Column("tokens", BigInteger, nullable=False),
     Column("excess_sum", Float),
+)
+
+refusals = Table(
+    "refusals",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("run", Text, nullable=False),
+    Column("time_us", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("reason", Text, nullable=False),
 )
 
 Index("ranks_by_attempt", ranks.c.run_id, ranks.c.job, ranks.c.attempt)

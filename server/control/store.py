@@ -8,18 +8,20 @@ that of two writers one wins and the other is told so.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 from headrace.proto.errors import UnavailableError
-from headrace.server.control import events, leases, losses, runs, seal
+from headrace.server.control import events, imports, leases, losses, refusals, runs, seal
 from headrace.server.control.database import Database
 from headrace.server.control.events import Check, Wish
+from headrace.server.control.imports import ImportedRun
 from headrace.server.control.leases import Granted, OpenLease
 from headrace.server.control.lock import StoreLock
 from headrace.server.control.log_rows import events_after
 from headrace.server.control.losses import DomainLoss
 from headrace.server.control.records import Appended, Heard, LossReport, NewRun, RunRecord, Snapshot
+from headrace.server.control.refusals import Refusal
 from headrace.server.control.seal import Advanced, Raise
 
 
@@ -54,6 +56,15 @@ class Store:
                 return runs.create_run(connection, new, self._database.now_us(connection))
         raise UnavailableError(f"run `{new.name}` is being made by somebody else just now; try again")
 
+    def import_run(self, imported: ImportedRun, check: Callable[[RunRecord], None], *, dry_run: bool) -> RunRecord:
+        """Makes a run of an export; what `check` raises undoes it, and so does a dry run."""
+        with self._database.write() as connection:
+            run = imports.import_run(connection, imported)
+            check(run)
+            if dry_run:
+                connection.rollback()
+            return run
+
     def runs(self) -> tuple[RunRecord, ...]:
         """All runs, by name."""
         with self._database.read() as connection:
@@ -69,6 +80,11 @@ class Store:
                 lease=leases.read_lease(connection, run.id),
                 now_us=self._database.now_us(connection),
             )
+
+    def name_of(self, run_id: str) -> str:
+        """The name of the run with this id."""
+        with self._database.read() as connection:
+            return runs.read_run(connection, run_id).name
 
     def anchors(self, run_id: str) -> tuple[tuple[int, str], ...]:
         """Stored cursors of a run as (step, JSON), by step."""
@@ -116,3 +132,14 @@ class Store:
         """Losses of the first reported steps of [from_step, to_step), summed over reporters."""
         with self._database.read() as connection:
             return losses.read_losses(connection, run_id, from_step, to_step, most_steps=most_steps)
+
+    def record_refusals(self, refused: Sequence[Refusal]) -> None:
+        """Notes changes that were refused; the oldest beyond 1,000 are forgotten."""
+        with self._database.write() as connection:
+            self._database.lock_table(connection, "refusals")
+            refusals.record_refusals(connection, refused, self._database.now_us(connection))
+
+    def refusals(self, run: str = "") -> tuple[Refusal, ...]:
+        """Changes that were refused, newest first; of one run, or of all."""
+        with self._database.read() as connection:
+            return refusals.read_refusals(connection, run)

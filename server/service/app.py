@@ -13,6 +13,7 @@ import logging
 import resource
 import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -22,15 +23,18 @@ from headrace.proto.errors import ConfigError
 from headrace.proto.v1 import control_pb2, data_pb2, feedback_pb2
 from headrace.server.control.aio import AsyncStore
 from headrace.server.control.store import Store
-from headrace.server.service.config import ServerConfig
+from headrace.server.service.audit import Audit
+from headrace.server.service.auth import Authenticator, TokenFile, parse_scope
+from headrace.server.service.config import ServerConfig, TlsConfig
 from headrace.server.service.control import ControlService
 from headrace.server.service.data import DataService
 from headrace.server.service.feedback import FeedbackService
 from headrace.server.service.figures import run_figures
-from headrace.server.service.interceptors import Errors, Measured
+from headrace.server.service.interceptors import Authorized, Errors, Measured
 from headrace.server.service.malloc import keep_freed_memory
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
+from headrace.server.service.tls import server_credentials
 from headrace.server.service.wire import handlers, service_of
 from prometheus_client import start_http_server
 
@@ -58,15 +62,16 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 class Server:
     """A running server; `port` and `metrics_port` are the real ones (a configuration may say 0)."""
 
-    def __init__(self, config: ServerConfig, registry: Registry, metrics: Metrics) -> None:
+    def __init__(self, config: ServerConfig, registry: Registry, metrics: Metrics, audit: Audit) -> None:
         self.config = config
         self.registry = registry
         self.metrics = metrics
+        self._audit = audit
         self.port = 0
         self.metrics_port = 0
         self._health = health.aio.HealthServicer()
         self._grpc = grpc.aio.server(
-            interceptors=(Errors(), Measured(metrics)),
+            interceptors=(Errors(), Authorized(_authenticator(config), audit, metrics), Measured(metrics)),
             options=OPTIONS,
             maximum_concurrent_rpcs=config.concurrent_calls,
         )
@@ -74,7 +79,7 @@ class Server:
     async def start(self) -> None:
         """Adds the services, binds the ports and reports SERVING."""
         data = DataService(self.registry, self.metrics, message_bytes=self.config.message_bytes)
-        control = ControlService(self.registry, self.metrics)
+        control = ControlService(self.registry, self.metrics, self._audit)
         feedback = FeedbackService(self.registry, self.metrics)
         self._grpc.add_generic_rpc_handlers(
             (handlers(DATA, data, raw={"GetBatch"}), handlers(CONTROL, control), handlers(FEEDBACK, feedback))
@@ -82,7 +87,7 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         if self.config.reflection:
             reflection.enable_server_reflection((*service_names(), reflection.SERVICE_NAME), self._grpc)
-        self.port = _bind(self._grpc, self.config.listen)
+        self.port = _bind(self._grpc, self.config)
         self._start_metrics()
         await self._grpc.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
@@ -93,7 +98,9 @@ class Server:
             return
         host, _, port = self.config.metrics.rpartition(":")
         try:
-            http, _ = start_http_server(int(port), addr=host.strip("[]"), registry=self.metrics.registry)
+            http, _ = start_http_server(
+                int(port), addr=host.strip("[]"), registry=self.metrics.registry, **_https(self.config.tls)
+            )
         except OSError as error:
             raise ConfigError(
                 f"{self.config.place}: cannot serve metrics on {self.config.metrics}: {error.strerror}; is another "
@@ -116,14 +123,28 @@ class Server:
             await self._health.set(name, status)
 
 
+def _https(tls: TlsConfig | None) -> dict[str, Any]:
+    return {} if tls is None else {"certfile": str(tls.certificate), "keyfile": str(tls.key)}
+
+
 def service_names() -> tuple[str, ...]:
     """Full names of our services and of the health service."""
     return (DATA.full_name, CONTROL.full_name, FEEDBACK.full_name, str(health.SERVICE_NAME))
 
 
-def _bind(server: grpc.aio.Server, address: str) -> int:
+def _authenticator(config: ServerConfig) -> Authenticator:
+    named = (config.identities or {}).items()
+    identities = {name: parse_scope(scope, f"{config.place}: identity `{name}`") for name, scope in named}
+    return Authenticator(TokenFile(config.tokens) if config.tokens else None, identities)
+
+
+def _bind(server: grpc.aio.Server, config: ServerConfig) -> int:
+    address = config.listen
     try:
-        port = server.add_insecure_port(address)
+        if config.tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, server_credentials(config.tls))
     except RuntimeError:
         port = 0
     if port == 0:
@@ -139,7 +160,8 @@ async def running(config: ServerConfig) -> AsyncIterator[Server]:
     keep_freed_memory()
     _raise_file_limit()
     store = AsyncStore(await asyncio.to_thread(Store, config.store, writable=True))
-    server = Server(config, Registry(store), Metrics(__version__))
+    audit = Audit(store)
+    server = Server(config, Registry(store), Metrics(__version__), audit)
     try:
         for path in config.runs:
             run, created = await server.registry.create_from_file(path)
@@ -153,6 +175,7 @@ async def running(config: ServerConfig) -> AsyncIterator[Server]:
         finally:
             await server.stop()
     finally:
+        await audit.close()
         await asyncio.to_thread(store.close)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.server.control.events import Check
+from pathlib import Path
+
+from headrace.proto.v1 import control_pb2 as pb
+from headrace.server.control.events import Check, Wish
 from headrace.server.control.records import RunRecord
-from headrace.server.plan.log import Event
+from headrace.server.plan.log import Event, GrowBody
 from headrace.server.plan.validate import check_event
+from headrace.server.service.loading import Opener
 from headrace.server.service.view import View
 
 
@@ -17,3 +21,23 @@ def checker(view: View) -> Check:
         return tuple(check_event(plan, run.seal, event))
 
     return check
+
+
+def grow_wish(request: pb.GrowDomainRequest, opener: Opener, view: View) -> Wish:
+    """The event that a GrowDomain asks for; the digest comes from the manifest, which is opened for it."""
+    path = Path(opener.folders.get(view.run.name, view.run.base_dir)) / request.manifest
+    body = GrowBody(
+        domain=request.domain,
+        generation=opener.corpora.open(path).digest.hex(),
+        join=request.join or "next_pass",
+        manifest=request.manifest,
+    )
+    return Wish(
+        body=body,
+        from_step=request.from_step if request.HasField("from_step") else None,
+        author=request.author,
+        reason=request.reason,
+        expected_head=request.expected_head,
+        key=request.idempotency_key,
+        dry_run=request.dry_run,
+    )

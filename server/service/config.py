@@ -71,11 +71,14 @@ class ServerConfig:
             )
         if self.grace_seconds < 0 or self.concurrent_calls < 1:
             raise ConfigError(f"{self.place}: grace_seconds must be at least 0 and concurrent_calls at least 1")
-        if self.tls is None and not self.allow_insecure and not is_loopback(self.listen):
-            raise ConfigError(
-                f"{self.place}: listen = `{self.listen}` is reachable from other machines and there is no [tls]; give "
-                f"a certificate, listen on 127.0.0.1, or write allow_insecure = true if the network is trusted"
-            )
+        for name, address in (("listen", self.listen), ("metrics", self.metrics)):
+            if address and self.tls is None and not self.allow_insecure and not is_loopback(address):
+                raise ConfigError(
+                    f"{self.place}: {name} = `{address}` is reachable from other machines and there is no [tls]; give "
+                    f"a certificate, use 127.0.0.1, or write allow_insecure = true if the network is trusted"
+                )
+        if self.identities and (self.tls is None or self.tls.client_ca is None):
+            raise ConfigError(f"{self.place}: identities are read from client certificates; [tls] needs client_ca")
 
     @classmethod
     def load(cls, path: Path) -> ServerConfig:

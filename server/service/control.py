@@ -7,22 +7,40 @@ changes nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
-from headrace.proto.errors import HeadraceError
+from headrace.proto.errors import HeadraceError, UnavailableError
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.events import Wish
-from headrace.server.control.records import Appended
-from headrace.server.service.changes import checker
-from headrace.server.service.convert import cancel_wish, event_messages, event_response, run_info, weights_wish
+from headrace.server.control.records import Appended, RunRecord
+from headrace.server.plan.log import GrowBody
+from headrace.server.service.audit import Audit
+from headrace.server.service.auth import current
+from headrace.server.service.branching import new_branch
+from headrace.server.service.changes import checker, grow_wish
+from headrace.server.service.convert import (
+    cancel_wish,
+    event_messages,
+    event_response,
+    forecast,
+    record_info,
+    refusal_message,
+    run_info,
+    watch_message,
+    weights_wish,
+)
+from headrace.server.service.exchange import check_import, export_run, read_export
 from headrace.server.service.explain import explain
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
 
+_WATCH_SECONDS = 1.0
 logger = logging.getLogger("headrace.server")
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -30,33 +48,40 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ControlService:
     """The servicer; see `proto/v1/control.proto` for what each call promises."""
 
-    def __init__(self, registry: Registry, metrics: Metrics) -> None:
+    def __init__(self, registry: Registry, metrics: Metrics, audit: Audit) -> None:
         self._registry = registry
         self._metrics = metrics
+        self._audit = audit
 
     async def CreateRun(self, request: pb.CreateRunRequest, context: Context) -> pb.CreateRunResponse:  # noqa: N802
-        run, created = await self._registry.create(
-            request.spec_toml, place="RUN.toml", base_dir=request.base_dir, author=request.author
-        )
-        handle = await self._registry.by_name(run.name)
-        if created:
-            logger.info("run %s: created by %s, digest %s", run.name, request.author or "-", run.spec_digest.hex()[:16])
-        return pb.CreateRunResponse(run=run_info(handle.view), created=created)
+        author = signed(request.author)
+        with self._noting("CreateRun", ""):
+            run, created = await self._registry.create(
+                request.spec_toml, place="RUN.toml", base_dir=request.base_dir, author=author
+            )
+        return await self._made(run, created)
 
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:  # noqa: N802
-        names = [run.name for run in await self._registry.store.call(lambda store: store.runs())]
-        handles = [await self._registry.by_name(name) for name in names]
-        return pb.ListRunsResponse(runs=[run_info(handle.view) for handle in handles])
+        runs = await self._registry.store.call(lambda store: store.runs())
+        return pb.ListRunsResponse(runs=[await self._info(run) for run in runs])
+
+    async def _info(self, run: RunRecord) -> pb.RunInfo:
+        """The run; without its weights when it cannot be opened here."""
+        try:
+            return run_info((await self._registry.by_name(run.name)).view)
+        except HeadraceError as error:
+            logger.warning("run %s cannot be opened: %s", run.name, error)
+            return record_info(run)
 
     async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:  # noqa: N802
         handle = await self._fresh(request.run)
         return pb.GetRunResponse(run=run_info(handle.view))
 
     async def SetWeights(self, request: pb.SetWeightsRequest, context: Context) -> pb.EventResponse:  # noqa: N802
-        return await self._append(request.run, request.author, lambda: weights_wish(request))
+        return await self._append("SetWeights", request, lambda: weights_wish(request))
 
     async def CancelEvent(self, request: pb.CancelEventRequest, context: Context) -> pb.EventResponse:  # noqa: N802
-        return await self._append(request.run, request.author, lambda: cancel_wish(request))
+        return await self._append("CancelEvent", request, lambda: cancel_wish(request))
 
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsResponse:  # noqa: N802
         handle = await self._fresh(request.run)
@@ -65,7 +90,7 @@ class ControlService:
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
         handle = await self._fresh(request.run)
-        return await asyncio.to_thread(explain, handle.view, handle.corpus, request.step)
+        return await asyncio.to_thread(explain, handle.view, request.step)
 
     async def _fresh(self, name: str) -> RunHandle:
         """The run as the store has it now; as last seen when the store is away, which the log says."""
@@ -76,19 +101,104 @@ class ControlService:
             logger.warning("run %s: shown as last seen: %s", name, error)
         return handle
 
-    async def _append(self, name: str, author: str, make: Callable[[], Wish]) -> pb.EventResponse:
-        handle = await self._registry.by_name(name)
-        try:
-            wish = make()
+    async def BranchRun(self, request: pb.BranchRunRequest, context: Context) -> pb.CreateRunResponse:  # noqa: N802
+        author = signed(request.author)
+        handle = await self._registry.by_name(request.parent)
+        with self._noting("BranchRun", request.parent):
+            await handle.refresh()
+            new = await asyncio.to_thread(new_branch, handle.view, request, author)
+            if request.dry_run:
+                info = pb.RunInfo(name=new.name, spec_json=new.spec_json, spec_digest=new.spec_digest, seal=new.seal)
+                return pb.CreateRunResponse(run=info)
+            run, created = await self._registry.store.call(lambda store: store.create_run(new))
+        return await self._made(run, created)
+
+    async def GrowDomain(self, request: pb.GrowDomainRequest, context: Context) -> pb.EventResponse:  # noqa: N802
+        handle = await self._registry.by_name(request.run)
+        with self._noting("GrowDomain", request.run):
+            wish = await self._registry.store.call(lambda _: grow_wish(request, self._registry.opener, handle.view))
+            assert isinstance(wish.body, GrowBody)
+            await handle.open_generation(wish.body)
+        return await self._append("GrowDomain", request, lambda: wish)
+
+    async def Forecast(self, request: pb.ForecastRequest, context: Context) -> pb.ForecastResponse:  # noqa: N802
+        handle = await self._fresh(request.run)
+        return await asyncio.to_thread(forecast, handle.view)
+
+    async def WatchRun(  # noqa: N802
+        self, request: pb.WatchRunRequest, context: Context
+    ) -> AsyncIterator[pb.WatchRunResponse]:
+        handle = await self._fresh(request.run)
+        sequence, seen = request.after_sequence, None
+        while True:
+            view = handle.view
+            if view is not seen:
+                yield watch_message(view, sequence)
+                sequence, seen = max(sequence, view.run.sequence), view
+            if view.run.kind == "eval" or view.run.confirmed == view.plan.end:
+                return
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    async def ExportRun(self, request: pb.ExportRunRequest, context: Context) -> pb.ExportRunResponse:  # noqa: N802
+        handle = await self._fresh(request.run)
+        return pb.ExportRunResponse(document=await asyncio.to_thread(export_run, handle.view))
+
+    async def ImportRun(self, request: pb.ImportRunRequest, context: Context) -> pb.CreateRunResponse:  # noqa: N802
+        with self._noting("ImportRun", ""):
+            imported = read_export(request.document, place="the export", base_dir=request.base_dir)
+            opener = self._registry.opener
+
+            def check(run: RunRecord) -> None:
+                check_import(opener.view_of(run, imported.events), imported, "the export")
+
+            run = await self._registry.store.call(
+                lambda store: store.import_run(imported, check, dry_run=request.dry_run)
+            )
+        if request.dry_run:
+            return pb.CreateRunResponse(run=record_info(run))
+        return await self._made(run, True)
+
+    async def ListRefusals(  # noqa: N802
+        self, request: pb.ListRefusalsRequest, context: Context
+    ) -> pb.ListRefusalsResponse:
+        found = await self._registry.store.call(lambda store: store.refusals(request.run))
+        return pb.ListRefusalsResponse(refusals=[refusal_message(refusal) for refusal in found])
+
+    async def _made(self, run: RunRecord, created: bool) -> pb.CreateRunResponse:
+        handle = await self._registry.by_name(run.name)
+        if created:
+            logger.info("run %s: created by %s, digest %s", run.name, run.author or "-", run.spec_digest.hex()[:16])
+        return pb.CreateRunResponse(run=run_info(handle.view), created=created)
+
+    async def _append(self, method: str, request: Any, make: Callable[[], Wish]) -> pb.EventResponse:
+        handle = await self._registry.by_name(request.run)
+        with self._noting(method, request.run):
+            made = make()
+            wish = replace(made, author=signed(made.author))
             appended = await handle.append(wish, checker(handle.view))
-        except HeadraceError as error:
-            self._metrics.update(name, "refused", type(error).__name__)
-            logger.warning("run %s: a change by %s was refused: %s", name, author or "-", error)
-            raise
         if not wish.dry_run and not appended.replayed:
-            self._metrics.update(name, "accepted", appended.event.kind)
-            _log_change(name, appended)
+            self._metrics.update(request.run, "accepted", appended.event.kind)
+            _log_change(request.run, appended)
         return event_response(appended)
+
+    @contextlib.contextmanager
+    def _noting(self, method: str, run: str) -> Iterator[None]:
+        """Counts, logs and notes a change that is refused."""
+        try:
+            yield
+        except HeadraceError as error:
+            self._metrics.update(run, "refused", type(error).__name__)
+            who = current().name or "-"
+            logger.warning("run %s: %s by %s was refused: %s", run or "-", method, who, error)
+            if not isinstance(error, UnavailableError):
+                self._audit.refused(run=run, who=who, method=method, reason=str(error))
+            raise
+
+
+def signed(author: str) -> str:
+    """Who did it, for the audit log: the name that was proved, with the one that was given where they differ."""
+    name = current().name
+    return author if name in ("", author) else f"{author} ({name})" if author else name
 
 
 def _log_change(name: str, appended: Appended) -> None:

@@ -18,6 +18,7 @@ from headrace.native import __version__
 from headrace.proto.errors import ConflictError, LimitError, OutOfRangeError, UnavailableError, UsageError
 from headrace.proto.v1 import data_pb2 as pb
 from headrace.server.control.leases import OpenLease, token_of
+from headrace.server.service.auth import Scope, require
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.opening import check_state, check_world, open_answer
@@ -53,6 +54,7 @@ class DataService:
         check_world(handle.view, max(1, request.job.world), next_step)
         secret = ""
         if request.mode == pb.OPEN_MODE_TRAIN:
+            require(Scope.REPORT, "training")
             secret = await _take_lease(handle, request, next_step)
             await handle.wait(lambda view: view.run.seal > next_step or view.run.seal == view.plan.end, 0.5)
         elif request.mode != pb.OPEN_MODE_OBSERVE:
@@ -60,7 +62,6 @@ class DataService:
         _log_open(handle, request, next_step)
         return open_answer(
             handle.view,
-            handle.corpus,
             lease=secret,
             next_step=next_step,
             message_bytes=self._message_bytes,
@@ -76,10 +77,10 @@ class DataService:
             view = await _sealed(handle, request.step, context)
             if request.step >= view.run.seal:
                 return _end(view)
-        self._check_size(view, handle, request)
-        built = await self._build(view, handle, request)
+        self._check_size(view, request)
+        built = await self._build(view, request)
         self._received.sent(view.run.id, built)
-        answer = encode_answer(view.plan, built, seal=view.run.seal, confirmed=handle.confirmed)
+        answer = encode_answer(view, built, seal=view.run.seal, confirmed=handle.confirmed)
         self._metrics.served(view.run.name, len(answer), time.perf_counter() - started)
         return answer
 
@@ -111,8 +112,8 @@ class DataService:
         if said.received:
             await self._received.compare(handle, label, said.received)
 
-    def _check_size(self, view: View, handle: RunHandle, request: pb.GetBatchRequest) -> None:
-        row_bytes = (view.plan.shape(request.step).seq_len + 1) * handle.corpus.id_bytes
+    def _check_size(self, view: View, request: pb.GetBatchRequest) -> None:
+        row_bytes = (view.plan.shape(request.step).seq_len + 1) * view.library.base.id_bytes
         most = max(1, self._message_bytes // row_bytes)
         if request.rows > most:
             raise LimitError(
@@ -120,11 +121,11 @@ class DataService:
                 f"for at most {most} rows a request (`max_rows` of OpenRun), or raise message_bytes in SERVER.toml"
             )
 
-    async def _build(self, view: View, handle: RunHandle, request: pb.GetBatchRequest) -> StepRows:
+    async def _build(self, view: View, request: pb.GetBatchRequest) -> StepRows:
         """Small reads of blocks that the seal task has touched run at once; a thread costs more than they do."""
         started = time.perf_counter()
-        row_bytes = (view.plan.shape(request.step).seq_len + 1) * handle.corpus.id_bytes
-        asked = (view.plan, handle.corpus, request.step, request.first_slot, request.rows)
+        row_bytes = (view.plan.shape(request.step).seq_len + 1) * view.library.base.id_bytes
+        asked = (view.plan, view.library, request.step, request.first_slot, request.rows)
         if request.rows * row_bytes <= _INLINE_BYTES:
             built = build_rows(*asked)
         else:
@@ -172,6 +173,8 @@ async def _sealed(handle: RunHandle, step: int, context: Context) -> View:
     view = handle.view
     if answered(view):
         return view
+    if view.plan.known_until is not None and step >= view.plan.known_until:
+        raise UnavailableError(f"step {step} cannot be read here: {handle.missing or 'a generation is being opened'}")
     if step >= view.limit(handle.confirmed) and step >= handle.confirmed + view.run.lead:
         raise OutOfRangeError(
             f"step {step} is beyond what the lead of {view.run.lead} allows: {handle.confirmed} steps are confirmed "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headrace.native import step_digest
 from headrace.proto.errors import OutOfRangeError
 from headrace.proto.v1 import control_pb2 as pb
-from headrace.server.corpus.manifest import Corpus
 from headrace.server.service.rows import DIGEST_BYTES, build_rows
 from headrace.server.service.view import View
 
@@ -18,18 +17,18 @@ def check_step(view: View, step: int) -> None:
         )
 
 
-def digest_of(view: View, corpus: Corpus, step: int) -> bytes:
+def digest_of(view: View, step: int) -> bytes:
     """The digest of a step as it is, or would be, served: 32 bytes."""
     check_step(view, step)
-    return step_digest(build_rows(view.plan, corpus, step, 0, view.plan.shape(step).batch).digests)
+    return step_digest(build_rows(view.plan, view.library, step, 0, view.plan.shape(step).batch).digests)
 
 
-def explain(view: View, corpus: Corpus, step: int) -> pb.ExplainResponse:
+def explain(view: View, step: int) -> pb.ExplainResponse:
     """Domain, pass, window, sources and digest of every slot of a step."""
     check_step(view, step)
     shape = view.plan.shape(step)
     draw = view.plan.draw(step)
-    digests = build_rows(view.plan, corpus, step, 0, shape.batch).digests
+    digests = build_rows(view.plan, view.library, step, 0, shape.batch).digests
     answer = pb.ExplainResponse(
         step=step,
         segment=view.plan.segment(step),
@@ -47,7 +46,7 @@ def explain(view: View, corpus: Corpus, step: int) -> pb.ExplainResponse:
             window=window,
             sources=[
                 pb.Source(file=file, row=row, begin=begin, end=end)
-                for file, row, begin, end in corpus.sources(domain, shape.seq_len, shape.packing, window)
+                for file, row, begin, end in view.library.sources(view.plan, shape, domain, window)
             ],
             row_digest=digests[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES],
             **{"pass": int(draw.passes[slot])},

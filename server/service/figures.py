@@ -47,7 +47,7 @@ def run_figures(handle: RunHandle) -> RunFigures:
         seal=view.run.seal,
         confirmed=view.run.confirmed,
         lead=view.run.lead,
-        segment=view.plan.segment(_shown_step(view)),
+        segment=view.plan.segment(view.shown_step),
         slowest_rank=min((rank.next_step for rank in ranks), default=view.run.confirmed),
         ranks=len(ranks),
         store_up=handle.store_error is None,
@@ -55,16 +55,10 @@ def run_figures(handle: RunHandle) -> RunFigures:
     )
 
 
-def _shown_step(view: View) -> int:
-    """The first unsealed step, or the last one when the run is over."""
-    end = view.plan.end
-    return view.run.seal if end is None or view.run.seal < end else max(0, end - 1)
-
-
 def domain_figures(view: View, step: int) -> Sequence[DomainFigures]:
     """Every domain over steps [0, step): a domain that was not served yet has share 0, never NaN."""
     served = view.plan.cursor(step).tokens
-    target = view.plan.weights(_shown_step(view))
+    target = view.plan.weights(view.shown_step)
     total = sum(served)
     return [
         DomainFigures(

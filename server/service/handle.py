@@ -21,7 +21,8 @@ from headrace.server.control.leases import Granted, OpenLease
 from headrace.server.control.losses import DomainLoss
 from headrace.server.control.records import Appended, Heard, LeaseRecord, LossReport
 from headrace.server.control.seal import Advanced, Raise
-from headrace.server.corpus.manifest import Corpus
+from headrace.server.plan.log import GrowBody
+from headrace.server.service.loading import Opener
 from headrace.server.service.rows import build_rows
 from headrace.server.service.view import View
 
@@ -35,12 +36,13 @@ _POLL_SOON = 0.05
 class RunHandle:
     """A run that this server serves."""
 
-    def __init__(self, store: AsyncStore, view: View, corpus: Corpus) -> None:
+    def __init__(self, store: AsyncStore, opener: Opener, view: View) -> None:
         self.view = view
-        self.corpus = corpus
         self.store_error: HeadraceError | None = None
         self.data_error: DataLossError | None = None
+        self.missing = ""
         self._store = store
+        self._opener = opener
         self._words: dict[bytes, int] = {}
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
@@ -119,6 +121,12 @@ class RunHandle:
             with contextlib.suppress(HeadraceError):
                 await self.refresh()
         return appended
+
+    async def open_generation(self, body: GrowBody) -> None:
+        """Opens the manifest of a generation here, so that the plan can read it; raises when it is another one."""
+        view = await asyncio.to_thread(self._opener.with_generation, self.view, body)
+        if view.run.sequence == self.view.run.sequence:
+            self._replace(view.with_lease(self.view.lease, run=self.view.run))
 
     async def store_losses(self, reports: Sequence[LossReport]) -> None:
         """Keeps what a rank measured."""
@@ -209,6 +217,8 @@ class RunHandle:
                 await asyncio.sleep(_RETRY_AFTER)
 
     async def _turn(self) -> None:
+        if self.view.plan.known_until is not None:
+            await self._open_missing()
         view, target = self.view, self._target()
         if target > view.run.seal and view.lease is not None and view.labels:
             to = await self._checked(view, target)
@@ -218,6 +228,20 @@ class RunHandle:
                     self._wake.set()  # an event came in between: plan again
         if self._is_due():
             await self._advance(None)
+
+    async def _open_missing(self) -> None:
+        """A generation that joined through another server is opened here too, if this machine has it."""
+        try:
+            view = await asyncio.to_thread(self._opener.with_generations, self.view)
+        except HeadraceError as error:
+            if str(error) != self.missing:
+                run = self.view.run
+                logger.error("run %s: no step from %d on: %s", run.name, self.view.plan.known_until, error)
+            self.missing = str(error)
+            return
+        self.missing = ""
+        if view.run.sequence == self.view.run.sequence:
+            self._replace(view.with_lease(self.view.lease, run=self.view.run))
 
     def _is_due(self) -> bool:
         """Words wait for a second at most; what other servers have written to a shared store is read as often."""
@@ -232,7 +256,7 @@ class RunHandle:
         """The step up to which every block has been read and is good."""
         for step in range(view.run.seal, target):
             try:
-                await asyncio.to_thread(build_rows, view.plan, self.corpus, step, 0, view.plan.shape(step).batch)
+                await asyncio.to_thread(build_rows, view.plan, view.library, step, 0, view.plan.shape(step).batch)
             except DataLossError as error:
                 if self.data_error is None or str(self.data_error) != str(error):
                     logger.error("run %s: the seal stops before step %d: %s", view.run.name, step, error)

@@ -14,7 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 import grpc
-from headrace.proto.errors import HeadraceError, trailing_metadata
+from headrace.proto.errors import AuthError, HeadraceError, trailing_metadata
+from headrace.server.service.audit import Audit
+from headrace.server.service.auth import Authenticator, Scope, enter, require, scope_of
 from headrace.server.service.metrics import Metrics
 
 logger = logging.getLogger("headrace.server")
@@ -112,3 +114,66 @@ class Measured(Around):
                 self._metrics.handled(name, code, time.perf_counter() - started)
 
         return measured
+
+
+class Authorized(Around):
+    """Finds out who calls and whether they may; a refused change is noted. The health service is open to probes."""
+
+    def __init__(self, authenticator: Authenticator, audit: Audit, metrics: Metrics) -> None:
+        self._authenticator = authenticator
+        self._audit = audit
+        self._metrics = metrics
+
+    def unary(self, method: str, call: Unary) -> Unary:
+        if is_public(method):
+            return call
+
+        async def authorized(request: Any, context: Context) -> Any:
+            self._enter(method, request, context)
+            return await call(request, context)
+
+        return authorized
+
+    def stream(self, method: str, call: Stream) -> Stream:
+        if is_public(method):
+            return call
+
+        async def authorized(request: Any, context: Context) -> AsyncIterator[Any]:
+            self._enter(method, request, context)
+            async for answer in call(request, context):
+                yield answer
+
+        return authorized
+
+    def _enter(self, method: str, request: Any, context: Context) -> None:
+        name = method.rpartition("/")[2]
+        peer = str(context.peer())
+        try:
+            caller = self._authenticator.caller(_authorization(context), certificate_names(context))
+            enter(caller)
+            peer = caller.name or peer
+            require(scope_of(method), name)
+        except AuthError as error:
+            self._metrics.handled(name, error.status.name, 0.0)
+            if scope_of(method) >= Scope.OPERATE:
+                run = getattr(request, "run", "") or getattr(request, "name", "")
+                self._audit.refused(run=str(run)[:100], who=peer, method=name, reason=str(error))
+            logger.warning("%s by %s was refused: %s", name, peer, error)
+            raise
+
+
+def is_public(method: str) -> bool:
+    """Probes of the health service need no token."""
+    return method.startswith("/grpc.health.")
+
+
+def _authorization(context: Context) -> str:
+    metadata = context.invocation_metadata() or ()
+    return next((str(value) for key, value in metadata if key == "authorization"), "")
+
+
+def certificate_names(context: Context) -> list[str]:
+    """Subject alternative names of the client's certificate, then its common name."""
+    found = context.auth_context()
+    keys = ("x509_subject_alternative_name", "x509_common_name")
+    return [name.decode(errors="replace") for key in keys for name in found.get(key, ())]

@@ -5,14 +5,20 @@ Used by the server and, with no server at all, by the command line. Nothing here
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from pathlib import Path
 
-from headrace.proto.errors import ConflictError
-from headrace.server.control.records import NewRun, RunRecord, Snapshot
+from headrace.proto.errors import ConflictError, HeadraceError, UsageError
+from headrace.server.control.records import NewRun, RunRecord
+from headrace.server.control.store import Store
 from headrace.server.corpus.manifest import Corpus
 from headrace.server.plan import log
+from headrace.server.plan.branched import branch_plan
+from headrace.server.plan.log import GrowBody
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.spec import PLAN_VERSION, RunSpec
+from headrace.server.service.library import Library, grow_bodies
 from headrace.server.service.view import View
 
 
@@ -22,10 +28,17 @@ def corpus_path(run_base: str, spec: RunSpec) -> Path:
 
 
 def make_plan(
-    spec: RunSpec, corpus: Corpus, events: tuple[log.Event, ...], anchors: tuple[tuple[int, str], ...]
+    spec: RunSpec,
+    library: Library,
+    events: tuple[log.Event, ...] = (),
+    anchors: tuple[tuple[int, str], ...] = (),
+    parent: Plan | None = None,
 ) -> Plan:
-    """The plan of a spec over a corpus."""
-    return Plan(spec, corpus.facts(spec.shapes()), events, anchors)
+    """The plan of a spec over a library; `parent` is the plan of the run that a branch leaves."""
+    facts = library.facts(spec.shapes())
+    if parent is None:
+        return Plan(spec, facts, events, anchors)
+    return branch_plan(spec, facts, events, anchors, parent)
 
 
 def new_run(text: str, *, place: str, base_dir: str, author: str, corpora: Corpora) -> NewRun:
@@ -33,7 +46,7 @@ def new_run(text: str, *, place: str, base_dir: str, author: str, corpora: Corpo
     spec = RunSpec.from_toml(text, place=place)
     opened = corpora.open(corpus_path(base_dir, spec)).for_kind(spec.kind)
     digest = spec.digest(opened.digest)
-    plan = make_plan(spec, opened, (), ())
+    plan = make_plan(spec, Library(opened))
     for span in plan.spans():  # a view without windows, or a weight without a share, is refused now
         plan.piece(span)
     seal = 0
@@ -55,26 +68,67 @@ def new_run(text: str, *, place: str, base_dir: str, author: str, corpora: Corpo
     )
 
 
-def open_view(
-    snapshot: Snapshot, anchors: tuple[tuple[int, str], ...], corpora: Corpora, *, folder: str | None = None
-) -> tuple[View, Corpus]:
-    """The view of a run; refuses another plan version, and a corpus that is not the one the run was made with.
+class Opener:
+    """Opens runs of one store: views by name, each with its corpus. `folders` says where a run's files lie here."""
 
-    `folder` is where relative paths of the spec start on this machine, by default where the run was made.
-    """
-    run = snapshot.run
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.corpora = Corpora()
+        self.folders: dict[str, str] = {}
+
+    def view(self, name: str, *, trust_anchors: bool = True) -> View:
+        """The view of a run; refuses another plan version, and a corpus that is not the one the run was made with.
+
+        Without `trust_anchors` the plan begins at the first step, not at the cursors that the store keeps.
+        """
+        snapshot = self.store.snapshot(name)
+        anchors = self.store.anchors(snapshot.run.id) if trust_anchors else ()
+        return self.view_of(snapshot.run, snapshot.events, anchors).with_lease(snapshot.lease)
+
+    def view_of(self, run: RunRecord, events: tuple[log.Event, ...], anchors: tuple[tuple[int, str], ...] = ()) -> View:
+        """The view of a row and a log, whether or not the store holds them yet."""
+        spec = _spec_of(run)
+        path = corpus_path(self.folders.get(run.name, run.base_dir), spec)
+        corpus = self.corpora.open(path).for_kind(spec.kind)
+        _check_digest(run, spec, corpus, path)
+        log.verify(events, run.first_head)
+        parent = self.view(self.store.name_of(run.parent)) if run.parent else None
+        library = parent.library if parent else Library(corpus)
+        plan = make_plan(spec, library, events, anchors, parent.plan if parent else None)
+        view = View(run=run, plan=plan, library=library, events=events, lease=None, parent=parent)
+        with contextlib.suppress(HeadraceError):  # served up to the step that needs what is not here
+            return self.with_generations(view)
+        return view
+
+    def with_generations(self, view: View) -> View:
+        """The view with every generation of its log open; raises what keeps one from being opened."""
+        for body in grow_bodies(view.plan.timeline.grows):
+            if (body.generation, body.domain) not in view.plan.facts.generations:
+                view = self.with_generation(view, body)
+        return view
+
+    def with_generation(self, view: View, body: GrowBody) -> View:
+        """The view with one generation more; raises UsageError when the manifest is not the one that is named."""
+        path = Path(self.folders.get(view.run.name, view.run.base_dir)) / body.manifest
+        corpus = self.corpora.open(path)
+        if corpus.digest.hex() != body.generation:
+            raise UsageError(
+                f"the manifest {path} has digest {corpus.digest.hex()[:16]}, the generation that joins "
+                f"`{body.domain}` has {body.generation[:16]}; put that one there"
+            )
+        library = view.library.with_generation(corpus, body.domain)
+        parent = view.parent.plan if view.parent else None
+        plan = make_plan(view.plan.spec, library, view.events, self.store.anchors(view.run.id), parent)
+        return replace(view, library=library, plan=plan)
+
+
+def _spec_of(run: RunRecord) -> RunSpec:
     if run.plan_version != PLAN_VERSION:
         raise ConflictError(
             f"run `{run.name}` has plan version {run.plan_version}, this Headrace knows {PLAN_VERSION}; "
             f"use the version that made it"
         )
-    spec = RunSpec.from_json(run.spec_json)
-    path = corpus_path(folder or run.base_dir, spec)
-    corpus = corpora.open(path).for_kind(spec.kind)
-    _check_digest(run, spec, corpus, path)
-    log.verify(snapshot.events)
-    view = View(run=run, plan=make_plan(spec, corpus, snapshot.events, anchors), events=snapshot.events, lease=None)
-    return view.with_lease(snapshot.lease), corpus
+    return RunSpec.from_json(run.spec_json)
 
 
 def _check_digest(run: RunRecord, spec: RunSpec, corpus: Corpus, path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from headrace.proto.errors import ConflictError, StateMismatchError
 from headrace.proto.v1 import data_pb2 as pb
-from headrace.server.corpus.manifest import Corpus
 from headrace.server.service.view import View
 
 STATE_SCHEMA = 1
@@ -17,13 +16,9 @@ def check_state(view: View, state: pb.State) -> None:
         raise StateMismatchError(
             f"the state has schema {state.schema}, this server knows {STATE_SCHEMA}; use the version that wrote it"
         )
-    if state.run_id != run.id:
-        raise StateMismatchError(
-            f"the state belongs to run id `{state.run_id}`, run `{run.name}` has id `{run.id}`; open the run that the "
-            f"checkpoint was made with, or start without its state"
-        )
-    if state.spec_digest != run.spec_digest:
-        raise StateMismatchError(_differ("spec digest", state.spec_digest, run.spec_digest, run.name))
+    origin = _origin(view, state)
+    if state.spec_digest != origin.run.spec_digest:
+        raise StateMismatchError(_differ("spec digest", state.spec_digest, origin.run.spec_digest, origin.run.name))
     if state.next_step > run.seal:
         raise StateMismatchError(
             f"the state is at step {state.next_step}, but run `{run.name}` was sealed to step {run.seal} only: the "
@@ -32,6 +27,27 @@ def check_state(view: View, state: pb.State) -> None:
     plan_hash = view.plan.hash(state.next_step)
     if state.plan_hash != plan_hash:
         raise StateMismatchError(_differ(f"plan hash at step {state.next_step}", state.plan_hash, plan_hash, run.name))
+
+
+def _origin(view: View, state: pb.State) -> View:
+    """The run that the state was made with: this one, or an ancestor up to where this one left it."""
+    origin: View | None = view
+    bound = None
+    while origin is not None and origin.run.id != state.run_id:
+        bound = origin.plan.first if bound is None else min(bound, origin.plan.first)
+        origin = origin.parent
+    run = view.run
+    if origin is None:
+        raise StateMismatchError(
+            f"the state belongs to run id `{state.run_id}`, run `{run.name}` has id `{run.id}`; open the run that the "
+            f"checkpoint was made with, or start without its state"
+        )
+    if bound is not None and state.next_step > bound:
+        raise StateMismatchError(
+            f"the state is at step {state.next_step} of run `{origin.run.name}`, which run `{run.name}` left at step "
+            f"{bound}; load a checkpoint of step {bound} or before"
+        )
+    return origin
 
 
 def _differ(what: str, theirs: bytes, ours: bytes, name: str) -> str:
@@ -54,9 +70,10 @@ def check_world(view: View, world: int, next_step: int) -> None:
 
 
 def open_answer(
-    view: View, corpus: Corpus, *, lease: str, next_step: int, message_bytes: int, server_version: str
+    view: View, *, lease: str, next_step: int, message_bytes: int, server_version: str
 ) -> pb.OpenRunResponse:
     """The answer to OpenRun for this view."""
+    corpus = view.library.base
     shapes = [
         pb.Shape(from_step=shape.from_step, to_step=shape.to_step, batch=shape.batch, seq_len=shape.seq_len)
         for shape in view.plan.shapes(next_step)

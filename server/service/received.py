@@ -57,7 +57,7 @@ class Received:
             return known
         if step >= handle.view.run.seal:
             raise UsageError(f"step {step} is not sealed, so no row of it was ever sent; confirm steps received")
-        built = await asyncio.to_thread(build_rows, handle.view.plan, handle.corpus, step, first_slot, count)
+        built = await asyncio.to_thread(build_rows, handle.view.plan, handle.view.library, step, first_slot, count)
         return built.digests
 
     def _alarm(self, handle: RunHandle, label: str, rows: pb.RowsReceived, sent: bytes) -> None:

@@ -7,12 +7,9 @@ from pathlib import Path
 
 from headrace.proto.errors import ConfigError, NotFoundError
 from headrace.server.control.aio import AsyncStore
-from headrace.server.control.records import NewRun, RunRecord
-from headrace.server.control.store import Store
-from headrace.server.corpus.manifest import Corpus
+from headrace.server.control.records import RunRecord
 from headrace.server.service.handle import RunHandle
-from headrace.server.service.loading import Corpora, new_run, open_view
-from headrace.server.service.view import View
+from headrace.server.service.loading import Opener, new_run
 
 
 class Registry:
@@ -20,9 +17,8 @@ class Registry:
 
     def __init__(self, store: AsyncStore) -> None:
         self.store = store
-        self._corpora = Corpora()
+        self.opener = Opener(store.store)
         self._by_name: dict[str, RunHandle] = {}
-        self._folders: dict[str, str] = {}
         self._opening = asyncio.Lock()
 
     @property
@@ -35,8 +31,8 @@ class Registry:
         if name not in self._by_name:
             async with self._opening:
                 if name not in self._by_name:
-                    view, corpus = await self.store.call(lambda store: self._read(store, name))
-                    self._by_name[name] = RunHandle(self.store, view, corpus)
+                    view = await self.store.call(lambda _: self.opener.view(name))
+                    self._by_name[name] = RunHandle(self.store, self.opener, view)
         return self._by_name[name]
 
     async def by_id(self, run_id: str) -> RunHandle:
@@ -51,7 +47,11 @@ class Registry:
 
     async def create(self, text: str, *, place: str, base_dir: str, author: str) -> tuple[RunRecord, bool]:
         """Makes a run from the text of a RUN.toml, or answers an equal one."""
-        return await self.store.call(lambda store: _create(store, self._corpora, text, place, base_dir, author))
+        return await self.store.call(
+            lambda store: store.create_run(
+                new_run(text, place=place, base_dir=base_dir, author=author, corpora=self.opener.corpora)
+            )
+        )
 
     async def create_from_file(self, path: Path) -> tuple[RunRecord, bool]:
         """Makes the run of a file that the server's configuration names."""
@@ -61,21 +61,9 @@ class Registry:
             raise ConfigError(f"cannot read {path}: {error.strerror}; check `runs` of the server's file") from None
         folder = str(path.resolve().parent)
         run, created = await self.create(text, place=str(path), base_dir=folder, author="server")
-        self._folders[run.name] = folder  # where this server has the corpus; another one may have it elsewhere
+        self.opener.folders[run.name] = folder  # where this server has the corpus; another one may have it elsewhere
         return run, created
 
     async def close(self) -> None:
         """Writes what is still unwritten and stops every task."""
         await asyncio.gather(*(handle.close() for handle in self.handles))
-
-    def _read(self, store: Store, name: str) -> tuple[View, Corpus]:
-        snapshot = store.snapshot(name)
-        anchors = store.anchors(snapshot.run.id)
-        return open_view(snapshot, anchors, self._corpora, folder=self._folders.get(name))
-
-
-def _create(
-    store: Store, corpora: Corpora, text: str, place: str, base_dir: str, author: str
-) -> tuple[RunRecord, bool]:
-    new: NewRun = new_run(text, place=place, base_dir=base_dir, author=author, corpora=corpora)
-    return store.create_run(new)

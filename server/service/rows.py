@@ -14,8 +14,9 @@ import numpy as np
 from headrace.native import row_digests
 from headrace.proto.errors import UsageError
 from headrace.proto.v1 import data_pb2
-from headrace.server.corpus.manifest import Corpus
 from headrace.server.plan.plan import Draw, Plan
+from headrace.server.service.library import Library
+from headrace.server.service.view import View
 
 _BATCH_FIELD = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
 _IDS_FIELD = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
@@ -44,7 +45,7 @@ def _draw(plan: Plan, step: int) -> Draw:
     return plan.draw(step)
 
 
-def build_rows(plan: Plan, corpus: Corpus, step: int, first_slot: int, rows: int) -> StepRows:
+def build_rows(plan: Plan, library: Library, step: int, first_slot: int, rows: int) -> StepRows:
     """The rows asked for. Raises UsageError for slots that the step does not have, DataLossError for bad bytes."""
     shape = plan.shape(step)
     if rows < 1 or first_slot + rows > shape.batch:
@@ -57,8 +58,8 @@ def build_rows(plan: Plan, corpus: Corpus, step: int, first_slot: int, rows: int
     names = list(plan.domains)
     domains = np.ascontiguousarray(draw.domains[chosen])
     weights = np.ascontiguousarray(draw.loss_weights[chosen], dtype=np.float32)
-    read = corpus.read(shape.seq_len, shape.packing, names, domains, np.ascontiguousarray(draw.windows[chosen]))
-    row_bytes = (shape.seq_len + 1) * corpus.id_bytes
+    read = library.read(plan, shape, domains, np.ascontiguousarray(draw.windows[chosen]))
+    row_bytes = (shape.seq_len + 1) * library.base.id_bytes
     return StepRows(
         step=step,
         first_slot=first_slot,
@@ -78,8 +79,10 @@ def _little(values: np.ndarray[tuple[int], np.dtype[np.generic]], kind: str) -> 
     return values.astype(kind, copy=False).tobytes()
 
 
-def encode_answer(plan: Plan, built: StepRows, *, seal: int, confirmed: int) -> bytes:
-    """A `GetBatchResponse` with these rows, as bytes on the wire."""
+def encode_answer(view: View, built: StepRows, *, seal: int, confirmed: int) -> bytes:
+    """A `GetBatchResponse` with these rows, as bytes on the wire; it lists the domains of a run whose have grown."""
+    plan = view.plan
+    has_new = len(plan.domains) > len(view.library.base.domains)
     rest = data_pb2.Batch(
         step=built.step,
         segment=plan.segment(built.step),
@@ -94,6 +97,7 @@ def encode_answer(plan: Plan, built: StepRows, *, seal: int, confirmed: int) -> 
         plan_hash=plan.hash(built.step),
         next_plan_hash=plan.hash(built.step + 1),
         real_ids=built.real_ids,
+        domain_names=plan.domains if has_new else (),
     ).SerializeToString()
     ids_head = _length_prefix(_IDS_FIELD, len(built.ids))
     batch_head = _length_prefix(_BATCH_FIELD, len(rest) + len(ids_head) + len(built.ids))

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.proto.errors import HeadraceError
 from headrace.server.control.store import Store
 from headrace.server.plan import log
-from headrace.server.service.loading import Corpora, open_view
+from headrace.server.service.loading import Opener
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,11 +36,9 @@ def verify_run(store: Store, name: str) -> VerifyReport:
     anchors = store.anchors(snapshot.run.id)
     faults: list[str] = []
     try:
-        log.verify(snapshot.events)
-        last = snapshot.events[-1].hash if snapshot.events else log.EMPTY_HEAD
-        if last != snapshot.run.head:
+        if log.verify(snapshot.events, snapshot.run.first_head) != snapshot.run.head:
             faults.append("the head in the run's row is not the hash of the newest event")
-        view, _ = open_view(snapshot, (), Corpora())
+        view = Opener(store).view(name, trust_anchors=False)
         faults += [
             f"the anchor of step {step} is not what the plan gives"
             for step, cursor in anchors

@@ -12,19 +12,26 @@ from headrace.server.control.records import LeaseRecord, RunRecord
 from headrace.server.control.seal import Advanced
 from headrace.server.plan.log import Event
 from headrace.server.plan.plan import Plan
+from headrace.server.service.library import Library
 
 ANCHOR_EVERY = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """One moment of a run. `tokens` are the lease tokens (SHA-256) of ranks that may confirm."""
+    """One moment of a run.
+
+    `labels` are those of the ranks that may confirm, by lease token (SHA-256); `parent` is the run that a branch left,
+    as it was when this one was opened: what they share is sealed.
+    """
 
     run: RunRecord
     plan: Plan
+    library: Library
     events: tuple[Event, ...]
     lease: LeaseRecord | None
     labels: Mapping[bytes, str] = field(default_factory=dict)
+    parent: View | None = None
 
     def after(self, advanced: Advanced) -> View:
         """The view after a transaction; never one that is older than this."""
@@ -54,10 +61,15 @@ class View:
         )
 
     def limit(self, confirmed: int) -> int:
-        """How far the seal may rise with this many confirmed steps."""
-        end = self.plan.end
-        reach = confirmed + self.run.lead
-        return reach if end is None else min(reach, end)
+        """How far the seal may rise with this many confirmed steps: not to a step that cannot be read here."""
+        bounds = (confirmed + self.run.lead, self.plan.end, self.plan.known_until)
+        return min(bound for bound in bounds if bound is not None)
+
+    @property
+    def shown_step(self) -> int:
+        """The first unsealed step, or the last one that there is or that can be read here."""
+        bounds = (self.run.seal, *(bound - 1 for bound in (self.plan.end, self.plan.known_until) if bound is not None))
+        return max(self.plan.first, min(bounds))
 
     def anchors(self, to: int) -> tuple[tuple[int, str], ...]:
         """Cursors of the multiples of 1,000 that a seal at `to` passes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from headrace.client.cli.source import step_range
-from headrace.client.cli.weights import parse_parts
+from headrace.client.cli.vectors import parse_parts
 from headrace.proto.errors import UsageError
 from rig import Raw, ServerProcess, Trainer, headrace, write_run
 

@@ -1,0 +1,146 @@
+"""`headrace run branch|grow|forecast|export|import`: what becomes of a run, and taking it elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
+from headrace.client.cli.source import author, open_source
+from headrace.client.cli.vectors import parse_parts
+from headrace.proto.errors import ConfigError
+from headrace.proto.v1 import control_pb2 as pb
+
+
+def _read(path: Path) -> str:
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}; check the path") from None
+
+
+@click.command()
+@click.argument("parent", metavar="RUN")
+@click.argument("name", metavar="NEW")
+@click.option("--at", type=click.IntRange(min=0), required=True, help="First step of the new run's own.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Steps of data from there on that are never read.")
+@click.option("--changes", type=click.Path(path_type=Path), help="File with [[phase]] and [domain.NAME] tables.")
+@click.option("--batch", type=click.IntRange(min=1), help="Batch of what is left of the parent's phases.")
+@click.option("--weight", "weights", multiple=True, metavar="DOMAIN=PART", help="Weights of what is left of them.")
+@dry_run_option
+@json_option
+@target_options
+def branch(
+    parent: str,
+    name: str,
+    at: int,
+    skip: int,
+    changes: Path | None,
+    batch: int | None,
+    weights: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+    target: Target,
+) -> None:
+    """Make run NEW, which is RUN below step --at and goes its own way from there. RUN is untouched."""
+    request = pb.BranchRunRequest(
+        parent=parent,
+        at=at,
+        name=name,
+        skip=skip,
+        changes_toml=_read(changes) if changes else "",
+        batch=batch,
+        weights=parse_parts(weights) if weights else {},
+        author=author(),
+        dry_run=dry_run,
+    )
+    with open_source(target, write=True) as source:
+        answer = source.branch(request)
+    if as_json:
+        digest = answer.run.spec_digest.hex()
+        click.echo(json.dumps({"name": name, "parent": parent, "at": at, "spec_digest": digest, "dry_run": dry_run}))
+        return
+    verb = "would leave" if dry_run else "leaves" if answer.created else "left already, with the same digest,"
+    click.echo(f"run {name} {verb} {parent} at step {at}, digest {answer.run.spec_digest.hex()}")
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@click.argument("domain")
+@click.argument("manifest")
+@click.option("--join", type=click.Choice(["next_pass", "now"]), default="next_pass", show_default=True)
+@click.option(
+    "--from-step", type=click.IntRange(min=0), help="First step for which it holds; default: the first unsealed."
+)
+@click.option("--reason", default="", help="Why, for the audit log.")
+@dry_run_option
+@json_option
+@target_options
+def grow(
+    name: str,
+    domain: str,
+    manifest: str,
+    join: str,
+    from_step: int | None,
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+    target: Target,
+) -> None:
+    """Let the files of MANIFEST (a path on the server) join DOMAIN of RUN; a new name is a new domain."""
+    request = pb.GrowDomainRequest(
+        run=name,
+        domain=domain,
+        manifest=manifest,
+        join=join,
+        from_step=from_step,
+        author=author(),
+        reason=reason,
+        dry_run=dry_run,
+    )
+    with open_source(target, write=True) as source:
+        answer = source.grow(request)
+    if as_json:
+        event = {"sequence": answer.event.sequence, "from_step": answer.event.from_step}
+        click.echo(json.dumps({**event, "notes": list(answer.notes), "dry_run": dry_run}))
+        return
+    verb = "would hold" if dry_run else "holds"
+    click.echo(f"event {answer.event.sequence} {verb} from step {answer.event.from_step}")
+    for note in answer.notes:
+        click.echo(f"note: {note}")
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@json_option
+@target_options
+def forecast(name: str, as_json: bool, target: Target) -> None:
+    """Print what RUN will do: tokens and epochs by domain and phase, wraps, caps, and what to look at."""
+    with open_source(target) as source:
+        answer = source.forecast(name)
+    click.echo(json.dumps(json.loads(answer.json), indent=2) if as_json else "\n".join(answer.lines))
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@target_options
+def export(name: str, target: Target) -> None:
+    """Print RUN as one document: spec, log, seal, confirmed, digests. `run import` makes it anew in another store."""
+    with open_source(target) as source:
+        click.echo(source.export(name), nl=False)
+
+
+@click.command("import")
+@click.argument("document", type=click.Path(path_type=Path))
+@click.option("--base-dir", default="", help="Folder that the corpus path starts from; default: as exported.")
+@dry_run_option
+@target_options
+def import_run(document: Path, base_dir: str, dry_run: bool, target: Target) -> None:
+    """Make the run of DOCUMENT (`-`: standard input) in this store, after recomputing its chain and digests."""
+    request = pb.ImportRunRequest(document=_read(document), base_dir=base_dir, dry_run=dry_run)
+    with open_source(target, write=True) as source:
+        answer = source.import_run(request)
+    verb = "could be imported" if dry_run else "imported"
+    click.echo(f"run {answer.run.name} {verb}: confirmed {answer.run.confirmed}, seal {answer.run.seal}")

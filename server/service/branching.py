@@ -1,0 +1,64 @@
+"""BranchRun: the spec of a child from its parent and the changes, checked, and what the store needs to make it."""
+
+from __future__ import annotations
+
+from headrace.proto.errors import ConflictError
+from headrace.proto.v1 import control_pb2 as pb
+from headrace.server.control.records import NewRun
+from headrace.server.plan.branched import branch_spec
+from headrace.server.plan.spec import PLAN_VERSION, RunSpec
+from headrace.server.plan.validate import check_weights
+from headrace.server.service.loading import make_plan
+from headrace.server.service.view import View
+
+
+def new_branch(parent: View, request: pb.BranchRunRequest, author: str) -> NewRun:
+    """The child that a request asks for; raises ConflictError or UsageError when it cannot be."""
+    run = parent.run
+    if run.kind != "train":
+        raise ConflictError(f"run `{run.name}` is of kind {run.kind}, which cannot be branched; create a new run")
+    changes = _changes(parent, request)
+    if request.weights:
+        check_weights(request.weights, parent.plan.domains)
+    spec = branch_spec(
+        parent.plan,
+        name=request.name,
+        at=request.at,
+        seal=run.seal,
+        skip=request.skip,
+        phases=changes.phases if changes is not None and "[[phase]]" in request.changes_toml else None,
+        batch=request.batch if request.HasField("batch") else None,
+        weights=dict(request.weights) or None,
+        domains={**parent.plan.spec.domains, **changes.domains} if changes is not None else None,
+    )
+    plan = make_plan(spec, parent.library, parent=parent.plan)
+    for span in plan.spans():
+        plan.piece(span)
+    return NewRun(
+        name=spec.name,
+        kind=spec.kind,
+        plan_version=PLAN_VERSION,
+        spec_json=spec.to_json(),
+        spec_digest=plan.spec_digest,
+        base_dir=run.base_dir,
+        lead=spec.lead,
+        author=author,
+        head=run.head,
+        seal=request.at,
+        confirmed=request.at,
+        parent=run.id,
+    )
+
+
+def _changes(parent: View, request: pb.BranchRunRequest) -> RunSpec | None:
+    """The tables of the changes, read as those of a RUN.toml; phases that are not given are the parent's first."""
+    text = request.changes_toml
+    if not text.strip():
+        return None
+    spec = parent.plan.spec
+    whole = f'{text}\n[run]\nname = "{spec.name}"\ncorpus = "corpus"\nseed = 0\n'
+    if "[[phase]]" not in text:
+        first = spec.phases[0]
+        weights = ", ".join(f'"{name}" = 1.0' for name in first.points[0].weights)
+        whole += f'[[phase]]\nname = "{first.name}"\nsteps = 1\nseq_len = 1\nbatch = 1\nweights = {{ {weights} }}\n'
+    return RunSpec.from_toml(whole, place="changes")

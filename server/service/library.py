@@ -1,0 +1,134 @@
+"""The corpora of a run: the one that its spec names, and generations that join its domains while it runs.
+
+Windows of a grown domain are numbered over its generations in the order in which they join, as the plan numbers them.
+A step whose rows all come from one corpus is read in one piece; rows of several are read apart and put in slot order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from headrace.proto.errors import ConflictError, UsageError
+from headrace.server.corpus.manifest import Corpus, Rows, SourcePart
+from headrace.server.plan.facts import CorpusFacts, GenerationFacts
+from headrace.server.plan.log import Event, GrowBody
+from headrace.server.plan.plan import Plan
+from headrace.server.plan.shapes import Shape
+
+
+class Library:
+    """A corpus with the generations that are open here, by digest in hex. `with_generation` makes another one."""
+
+    def __init__(self, base: Corpus, generations: Mapping[str, Corpus] | None = None) -> None:
+        self.base = base
+        self.generations = dict(generations or {})
+
+    def with_generation(self, corpus: Corpus, domain: str) -> Library:
+        """The library with one generation more; raises UsageError when it does not fit the run's corpus."""
+        if corpus.tokenizer_digest != self.base.tokenizer_digest:
+            raise UsageError(
+                f"the generation was made with tokenizer {corpus.tokenizer_digest.hex()[:16]}, the run's corpus with "
+                f"{self.base.tokenizer_digest.hex()[:16]}; build it with the tokenizer of the run"
+            )
+        if corpus.id_bytes != self.base.id_bytes:
+            raise UsageError(
+                f"the generation has ids of {corpus.id_bytes} bytes, the run's corpus of {self.base.id_bytes}; "
+                f"build it with id_bytes = {self.base.id_bytes}"
+            )
+        if domain not in corpus.domains:
+            raise UsageError(f"the generation has no domain `{domain}`; it has {', '.join(corpus.domains)}")
+        return Library(self.base, {**self.generations, corpus.digest.hex(): corpus})
+
+    def facts(self, shapes: Iterable[tuple[int, str]]) -> CorpusFacts:
+        """What the plan needs to know of the corpus and of every open generation."""
+        wanted = set(shapes)
+        joining = {
+            (digest, domain): GenerationFacts(
+                tokens=facts.tokens[domain], views={shape: facts.view(domain, *shape) for shape in wanted}
+            )
+            for digest, corpus in self.generations.items()
+            for facts in (corpus.facts(wanted),)
+            for domain in corpus.domains
+        }
+        return replace(self.base.facts(wanted), generations=joining)
+
+    def read(self, plan: Plan, shape: Shape, domains: npt.NDArray[np.uint32], windows: npt.NDArray[np.uint64]) -> Rows:
+        """Windows `windows[i]` of `plan.domains[domains[i]]`; raises DataLossError for bad bytes."""
+        names = plan.domains
+        if not plan.timeline.grows:
+            return self.base.read(shape.seq_len, shape.packing, names, domains, windows)
+        corpora, places = self._corpora(plan, shape, domains, windows)
+        if len(corpora) == 1:
+            return corpora[0].read(shape.seq_len, shape.packing, names, domains, places[1])
+        number, local = places
+        picks = [np.flatnonzero(number == which) for which in range(len(corpora))]
+        parts = [
+            corpus.read(shape.seq_len, shape.packing, names, domains[pick], local[pick])
+            for corpus, pick in zip(corpora, picks, strict=True)
+        ]
+        return _merged(parts, picks, len(windows))
+
+    def _corpora(
+        self, plan: Plan, shape: Shape, domains: npt.NDArray[np.uint32], windows: npt.NDArray[np.uint64]
+    ) -> tuple[list[Corpus], tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]]:
+        """The corpora that the rows need, and for each row the number of its corpus and its window there."""
+        corpora: list[Corpus] = []
+        number = np.zeros(len(windows), dtype=np.int64)
+        local = windows.astype(np.uint64)
+        for place in np.unique(domains):
+            rows = np.flatnonzero(domains == place)
+            first = 0
+            for corpus in self._generations(plan, plan.domains[int(place)]):
+                count = corpus.view(plan.domains[int(place)], shape.seq_len, shape.packing).windows
+                here = rows[(windows[rows] >= first) & (windows[rows] < first + count)]
+                if len(here):
+                    if corpus not in corpora:
+                        corpora.append(corpus)
+                    number[here] = corpora.index(corpus)
+                    local[here] = windows[here] - np.uint64(first)
+                first += count
+        return corpora, (number, np.ascontiguousarray(local))
+
+    def _generations(self, plan: Plan, domain: str) -> Iterator[Corpus]:
+        """The corpora of a domain in the order in which they join; those that are not open here end it."""
+        if domain in self.base.domains:
+            yield self.base
+        for body in grow_bodies(plan.timeline.grows):
+            if body.domain == domain:
+                if body.generation not in self.generations:
+                    return
+                yield self.generations[body.generation]
+
+    def sources(self, plan: Plan, shape: Shape, domain: str, window: int) -> list[SourcePart]:
+        """The documents of a window."""
+        first = 0
+        for corpus in self._generations(plan, domain):
+            count = corpus.view(domain, shape.seq_len, shape.packing).windows
+            if window < first + count:
+                return corpus.sources(domain, shape.seq_len, shape.packing, window - first)
+            first += count
+        raise ConflictError(f"window {window} of domain `{domain}` is in no generation that is open here")
+
+
+def grow_bodies(events: Iterable[Event]) -> Iterator[GrowBody]:
+    """The generations that events bring, in order."""
+    return (event.body for event in events if isinstance(event.body, GrowBody))
+
+
+def _merged(parts: Sequence[Rows], picks: Sequence[npt.NDArray[np.int64]], count: int) -> Rows:
+    """Rows of several corpora in slot order."""
+    width = next(len(part.ids) // len(pick) for part, pick in zip(parts, picks, strict=True))
+    ids = np.empty((count, width), dtype=np.uint8)
+    real_ids = np.empty(count, dtype=np.uint32)
+    edges: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * count
+    for part, pick in zip(parts, picks, strict=True):
+        ids[pick] = np.frombuffer(part.ids, dtype=np.uint8).reshape(len(pick), width)
+        real_ids[pick] = part.real_ids
+        begins = np.concatenate([np.zeros(1, dtype=np.uint32), part.edge_ends[:-1]])
+        for row, begin, end in zip(pick, begins, part.edge_ends, strict=True):
+            edges[int(row)] = part.edges[int(begin) : int(end)]
+    ends = np.cumsum([len(row) for row in edges], dtype=np.uint32)
+    return Rows(ids.tobytes(), ends, np.concatenate(edges), real_ids)

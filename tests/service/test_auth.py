@@ -1,0 +1,200 @@
+"""Who may do what: tokens, scopes, certificates, and what is left behind when somebody is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from certificates import make_authority, make_certificate
+from headrace.proto.errors import AuthError, ConfigError, UnauthenticatedError, UnavailableError
+from headrace.server.service.auth import Scope, parse_tokens, scope_of
+from headrace.server.service.interceptors import is_public
+from rig import Raw, ServerProcess, Trainer, serving, write_run
+
+SECRETS = {name: f"{name}-0123456789abcdef" for name in ("read", "report", "operate", "admin")}
+GOOD = {"a": 0.2, "b": 0.3, "c": 0.5}
+
+
+def token_file(path: Path, secrets: dict[str, str]) -> Path:
+    entries = [f'[[token]]\nname = "{n}"\nscope = "{n}"\ntoken = "{t}"\n' for n, t in secrets.items()]
+    path.write_text("\n".join(entries))
+    return path
+
+
+@dataclass
+class Guarded:
+    server: ServerProcess
+    tokens: Path
+
+    def as_(self, scope: str) -> Raw:
+        return Raw(self.server.address, token=SECRETS.get(scope, scope))
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    tokens = token_file(folder / "tokens.toml", SECRETS)
+    with serving(folder, [write_run(folder, corpus)], extra=f'[auth]\ntokens = "{tokens}"\n') as server:
+        yield Guarded(server, tokens)
+
+
+def test_each_scope_holds_the_lower_ones(guarded: Guarded) -> None:
+    with guarded.as_("read") as read, guarded.as_("report") as report, guarded.as_("operate") as operate:
+        assert read("GetRun", run="r").run.name == "r"
+        read("OpenRun", run="r", mode="OPEN_MODE_OBSERVE")
+        with pytest.raises(AuthError, match="scope read, training needs report"):
+            Trainer(read).open()
+        trainer = Trainer(report).open().take(3)
+        with pytest.raises(AuthError, match="scope read, Confirm needs report"):
+            read("Confirm", run_id=trainer.opened.run_id, lease=trainer.opened.lease)
+        for raw in (read, report):
+            with pytest.raises(AuthError, match="SetWeights needs operate"):
+                raw("SetWeights", run="r", weights=GOOD)
+        answer = operate("SetWeights", run="r", weights=GOOD, author="ann")
+        assert answer.event.author == "ann (operate)"
+        with pytest.raises(AuthError, match="CreateRun needs admin"):
+            operate("CreateRun", spec_toml="")
+        assert len(read("ListEvents", run="r").events) == 1
+
+
+@pytest.mark.parametrize("token", ["", "wrong-0123456789abcdef", SECRETS["admin"][:-1], SECRETS["admin"] + "x"])
+def test_no_token_or_a_wrong_one(guarded: Guarded, token: str) -> None:
+    with Raw(guarded.server.address, token=token) as raw:
+        for method in ("GetRun", "SetWeights", "OpenRun", "GetBatch", "ReportLosses", "WatchRun"):
+            with pytest.raises(UnauthenticatedError):
+                raw(method)
+
+
+def test_refused_changes_are_noted_and_tokens_never(guarded: Guarded) -> None:
+    with guarded.as_("read") as read, Raw(guarded.server.address, token="stranger-0123456789abcdef") as stranger:
+        with pytest.raises(AuthError):
+            read("SetWeights", run="r", weights=GOOD, reason="evil")
+        with pytest.raises(UnauthenticatedError):
+            stranger("CancelEvent", run="r", sequence=1)
+        time.sleep(1.5)
+        noted = read("ListRefusals", run="r").refusals
+    assert {(one.method, one.who.split(":")[0]) for one in noted} >= {("SetWeights", "read"), ("CancelEvent", "ipv4")}
+    said = guarded.server.log.read_text() + "".join(map(str, noted))
+    assert not any(secret in said for secret in (*SECRETS.values(), "stranger-0123456789abcdef"))
+
+
+def test_tokens_are_read_again_and_a_bad_file_changes_nothing(guarded: Guarded) -> None:
+    with guarded.as_("report") as raw:
+        raw("GetRun", run="r")
+        guarded.tokens.write_text("[[token]]\n")
+        raw("GetRun", run="r")
+        token_file(guarded.tokens, {**SECRETS, "report": "another-0123456789abcdef"})
+        os.utime(guarded.tokens, ns=(1, 1))
+        with pytest.raises(UnauthenticatedError):
+            raw("GetRun", run="r")
+        token_file(guarded.tokens, SECRETS)
+        os.utime(guarded.tokens, ns=(2, 2))
+        raw("GetRun", run="r")
+
+
+def test_probes_need_no_token(guarded: Guarded) -> None:
+    from grpc_health.v1 import health_pb2
+
+    with grpc.insecure_channel(guarded.server.address) as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check", response_deserializer=health_pb2.HealthCheckResponse.FromString
+        )
+        assert check(b"", timeout=10).status == health_pb2.HealthCheckResponse.SERVING
+    assert not is_public("/headrace.v1.DataService/GetBatch")
+
+
+def test_every_method_has_a_scope() -> None:
+    from rig import _METHODS
+
+    unlisted = [name for name in _METHODS if scope_of(f"/x/{name}") is Scope.ADMIN]
+    assert sorted(unlisted) == ["CreateRun", "ExportRun", "ImportRun"]
+    assert scope_of("/headrace.v1.ControlService/Unheard") is Scope.ADMIN
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "token = 1",
+        "[[token]]\nname = 'a'\nscope = 'read'\n",
+        "[[token]]\nname = 'a'\nscope = 'root'\ntoken = '0123456789abcdef'\n",
+        "[[token]]\nname = 'a'\nscope = 'read'\ntoken = 'short'\n",
+        "[[token]]\nname = 'a'\nscope = 'read'\ntoken = '0123456789abcdef'\n" * 2,
+        "secret-in-a-broken-file = ",
+    ],
+)
+def test_bad_token_files(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^tokens") as caught:
+        parse_tokens(text, "tokens.toml")
+    assert "0123456789abcdef" not in str(caught.value)
+    assert "secret-in" not in str(caught.value)
+
+
+@dataclass
+class Pki:
+    folder: Path
+    authority: Path
+    stranger: Path
+
+    def credentials(self, name: str = "", *, authority: Path | None = None) -> grpc.ChannelCredentials:
+        ca = (authority or self.authority).read_bytes()
+        if not name:
+            return grpc.ssl_channel_credentials(ca)
+        key, chain = (self.folder / f"{name}.{kind}" for kind in ("key", "pem"))
+        return grpc.ssl_channel_credentials(ca, key.read_bytes(), chain.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    if shutil.which("openssl") is None:
+        pytest.skip("the openssl command is not on this machine")
+    folder = tmp_path_factory.mktemp("pki")
+    authority, stranger = make_authority(folder, "authority"), make_authority(folder, "stranger")
+    make_certificate(folder, authority, "server", "IP:127.0.0.1,DNS:localhost")
+    make_certificate(folder, authority, "trainer", "URI:spiffe://cluster/trainer")
+    make_certificate(folder, authority, "guest", "DNS:guest")
+    make_certificate(folder, stranger, "outsider", "URI:spiffe://cluster/trainer")
+    return Pki(folder, authority, stranger)
+
+
+def test_mutual_tls(pki: Pki, tmp_path: Path, corpus: Path) -> None:
+    extra = (
+        f'[tls]\ncertificate = "{pki.folder}/server.pem"\nkey = "{pki.folder}/server.key"\n'
+        f'client_ca = "{pki.authority}"\n[auth.identities]\n"spiffe://cluster/trainer" = "report"\n'
+    )
+    with serving(tmp_path, [write_run(tmp_path, corpus)], extra=extra) as server:
+        with Raw(server.address, credentials=pki.credentials("trainer")) as raw:
+            Trainer(raw).open().take(3)
+            with pytest.raises(AuthError, match=r"`spiffe://cluster/trainer` has scope report"):
+                raw("SetWeights", run="r", weights=GOOD)
+        with Raw(server.address, credentials=pki.credentials("guest")) as raw, pytest.raises(UnauthenticatedError):
+            raw("GetRun", run="r")
+        for credentials in (pki.credentials(), pki.credentials("outsider"), None):
+            with Raw(server.address, credentials=credentials) as raw, pytest.raises(UnavailableError):
+                raw("GetRun", run="r", timeout=3)
+        context = ssl.create_default_context(cafile=str(pki.authority))
+        page = urllib.request.urlopen(f"https://127.0.0.1:{server.metrics_port}/metrics", context=context, timeout=10)
+        assert b"headrace_seal_step" in page.read()
+
+
+def test_tls_for_the_server_alone_and_a_certificate_that_is_renewed(pki: Pki, tmp_path: Path, corpus: Path) -> None:
+    for kind in ("pem", "key"):
+        shutil.copy(pki.folder / f"server.{kind}", tmp_path / f"mine.{kind}")
+    extra = '[tls]\ncertificate = "mine.pem"\nkey = "mine.key"\n'
+    with serving(tmp_path, [write_run(tmp_path, corpus)], extra=extra) as server:
+        with Raw(server.address, credentials=pki.credentials()) as raw:
+            assert raw("GetRun", run="r").run.name == "r"
+        wrong = pki.credentials(authority=pki.stranger)
+        with Raw(server.address, credentials=wrong) as raw, pytest.raises(UnavailableError):
+            raw("GetRun", run="r", timeout=3)
+        make_certificate(tmp_path, pki.stranger, "mine", "IP:127.0.0.1")
+        with Raw(server.address, credentials=wrong) as raw:
+            assert raw("GetRun", run="r").run.name == "r"
