@@ -18,10 +18,6 @@ _STEPS = 250
 _BATCH = 8
 _WINDOWS = 32
 
-# The published temperature, 5, is for 7 domains: scores sum to 1, so 1/score grows with the number of domains, and 16
-# want a higher one. The floor keeps every domain in the mixture.
-_KRLS = ("--temperature", "20", "--floor", "0.01")
-
 
 def train_proxy(children: Children, server: str, domains: Sequence[str]) -> None:
     """Train the proxy on a uniform run and write `proxy/embeddings.npz`."""
@@ -35,7 +31,7 @@ def train_proxy(children: Children, server: str, domains: Sequence[str]) -> None
 
 def create_weighted_run(children: Children, server: str, run: str, *, steps: int) -> dict[str, float]:
     """KRLS weights of the embeddings, and the run that has them; the weights."""
-    options = ["--embeddings", "proxy/embeddings.npz", *_KRLS, "--out", "weights.json"]
+    options = ["--embeddings", "proxy/embeddings.npz", "--floor", "0.01", "--out", "weights.json"]
     line = children.headrace("mixer", "compute", "krls", *options, "--toml")
     weights: dict[str, float] = json.loads((children.folder / "weights.json").read_text(encoding="utf-8"))["weights"]
     say(", ".join(f"{name} {weight:.3f}" for name, weight in weights.items()))
