@@ -61,5 +61,8 @@ proto-check: setup
 constraints: setup  ## resolve the pins anew (no addresses in the file)
 	$(BIN)/uv pip compile pyproject.toml --extra dev --python-version 3.11 --no-emit-index-url --no-annotate --no-header --quiet --upgrade --output-file constraints.txt
 
+bench: setup  ## measure every part, in its quick form
+	@for file in tests/bench/bench_*.py; do echo "== $$file"; $(BIN)/python $$file --quick || exit 1; done
+
 clean:  ## remove what setup and builds made
 	rm -rf $(VENV) build native/target *.egg-info demo-out
