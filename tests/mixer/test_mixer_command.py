@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import subprocess
 import sys
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from headrace.client.cli.main import run
 from headrace.mixer.embeddings import Embeddings, load_embeddings, merge
 from headrace.mixer.result import load
 from headrace.proto.errors import ConfigError, UsageError
@@ -17,14 +20,25 @@ from headrace.proto.errors import ConfigError, UsageError
 COUNTS = "web = 3000\ncode = 200\nmath = 25\nbooks = 100\nmulti = 500\n"
 
 
-def headrace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    code = "from headrace.client.cli.main import run; run()"
-    return subprocess.run(
-        [sys.executable, "-c", code, "mixer", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def headrace(*arguments: str | Path) -> Done:
+    """The command as its entry point runs it, in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    before, sys.argv = sys.argv, ["headrace", "mixer", *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            run()
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    finally:
+        sys.argv = before
+    return Done(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ class Trainer:
 
     def wait(self) -> None:
         """Reports are news, and the oldest give way: a loop without a model in it must not outrun them."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         with Remote(self.server.address, self.run) as remote:
             while len(remote.losses(0, self.step)) < self.step:
                 assert time.monotonic() < deadline, "the losses never came"
@@ -85,7 +85,7 @@ def write(folder: Path, server: Server, run: str, mode: str = "auto") -> Path:
 
 def settle(server: Server, run: str, steps: int) -> None:
     """Wait until the store knows that `steps` were taken and reported."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     with Remote(server.address, run) as remote:
         while time.monotonic() < deadline:
             if remote.facts().settled >= steps and len(remote.losses(0, steps)) >= steps:
@@ -251,7 +251,7 @@ def test_killed_mixers_and_servers_change_nothing(server: Server, trainer: Any, 
         thread = threading.Thread(target=service.run, args=(stop,))
         thread.start()
         server.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not entries(path, "outcome") and time.monotonic() < deadline:
             time.sleep(0.1)
         stop.set()
