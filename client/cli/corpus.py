@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from headrace.client.cli.common import dry_run_option, json_option, print_json, print_table
@@ -153,6 +153,19 @@ def show(path: str, sample: int | None, as_json: bool) -> None:
     _tell(manifest, as_json)
     if sample and not as_json:
         _tell_sample(corpus_path(path), sample)
+
+
+@corpus.command(name="hash")
+@click.argument("file", type=click.File("rb"), default="-")
+def hash_text(file: BinaryIO) -> None:
+    """Prints the digest of a document, by which a mask can name it: XXH3-128 of the text of FILE, byte for byte."""
+    from headrace.native import text_digests
+
+    try:
+        text = file.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"this text is not UTF-8 (byte {error.start}); documents are") from None
+    click.echo(text_digests([text])[0].hex())
 
 
 def _tell(manifest: Manifest, as_json: bool) -> None:

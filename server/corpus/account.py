@@ -43,7 +43,7 @@ class Account:
             raise ConfigError(f"`{self._name}`: none of its {self.read} rows is usable: {self._missing}")
         if self.read and self._unseen:
             names = ", ".join(f"`{name}`" for name in sorted(self._unseen))
-            raise ConfigError(f"`{self._name}`: no row has the field {names}, which `name` or `where` asks for")
+            raise ConfigError(f"`{self._name}`: no row has the field {names}, which `name`, `where` or `keep` asks for")
 
     def _see(self, fields: Iterable[str]) -> None:
         self._unseen.difference_update(fields)

@@ -50,12 +50,13 @@ def assemble(
             record = ShardRecord(source=len(sources), folder=folder, shard=shard)
             shards[shard.domain, shard.part].append(_Built(record, profile))
         sources.append(_source(file, outcome, folder))
-    dropping = {name for name, entry in entry_of.items() if _entry(spec, entry).duplicates == "drop"}
     domains = []
     for name in sorted(entry_of, key=str.encode):
         parts, repeated = {}, 0
         for part in (TRAIN, HOLDOUT):
-            parts[part], count = _unique(spec, shards[name, part], sources, id_bytes, drop=name in dropping)
+            entry = _entry(spec, entry_of[name])
+            drop, keeps = entry.duplicates == "drop", bool(entry.keep)
+            parts[part], count = _unique(spec, shards[name, part], sources, id_bytes, drop=drop, keeps=keeps)
             repeated += count
         domains.append(_domain(name, parts[TRAIN], parts[HOLDOUT], repeated))
     _check_entries(spec, sources, damaged)
@@ -107,7 +108,7 @@ def _domain(name: str, train: list[_Built], holdout: list[_Built], duplicates: i
 
 
 def _unique(
-    spec: CorpusSpec, shards: list[_Built], sources: list[SourceRecord], id_bytes: int, *, drop: bool
+    spec: CorpusSpec, shards: list[_Built], sources: list[SourceRecord], id_bytes: int, *, drop: bool, keeps: bool
 ) -> tuple[list[_Built], int]:
     """Counts the duplicates of a domain's part; with `drop` writes the shards that have some again without them."""
     paths = [spec.out_path / built.record.folder / built.record.shard.file for built in shards]
@@ -124,7 +125,7 @@ def _unique(
         _count_out(sources, built.record, count)
         if count < len(repeated):
             store = spec.out_path / "store"
-            folder, shard, profile = without(path, built.record.shard, repeated, store, id_bytes=id_bytes)
+            folder, shard, profile = without(path, built.record.shard, repeated, store, id_bytes=id_bytes, keeps=keeps)
             record = replace(built.record, folder=str(folder.relative_to(spec.out_path)), shard=shard)
             kept.append(_Built(record, profile))
     return kept, total

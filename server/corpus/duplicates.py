@@ -15,7 +15,8 @@ import numpy.typing as npt
 from headrace.native import Blake3
 from headrace.server.corpus.durable import new_folder
 from headrace.server.corpus.profile import Profile
-from headrace.server.corpus.shard import ShardInfo, ShardWriter, read_batches, read_digests
+from headrace.server.corpus.shard import ShardInfo, ShardWriter
+from headrace.server.corpus.shard_read import read_batches, read_digests
 
 ROUND_DOCUMENTS = 8 << 20  # documents looked at in one round: 16 bytes each, and as much again while they are sorted
 Flags = npt.NDArray[np.bool_]
@@ -47,7 +48,7 @@ def _one_round(paths: Sequence[Path], flags: list[Flags], number: int, rounds: i
 
 
 def without(
-    path: Path, shard: ShardInfo, drop: Flags, store: Path, *, id_bytes: int
+    path: Path, shard: ShardInfo, drop: Flags, store: Path, *, id_bytes: int, keeps: bool
 ) -> tuple[Path, ShardInfo, Profile]:
     """The shard written again without some of its documents: its new folder, itself, and its profile.
 
@@ -59,7 +60,7 @@ def without(
     made: list[tuple[ShardInfo, Profile]] = []
     name: Callable[[], str] = lambda: folder.name  # noqa: E731
     with new_folder(folder.parent, name) as temporary:
-        writer = ShardWriter(temporary, shard.domain, shard.part, id_bytes=id_bytes)
+        writer = ShardWriter(temporary, shard.domain, shard.part, id_bytes=id_bytes, keeps=keeps)
         try:
             first = 0
             for batch in read_batches(path):

@@ -19,10 +19,12 @@ import numpy.typing as npt
 from headrace.native import DamagedError, TokenStore
 from headrace.proto.errors import DataLossError, NotFoundError, OutOfRangeError
 from headrace.server.corpus.groups import best_fit_groups
+from headrace.server.corpus.masks import Mask, resolve
 from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord, digest_of
 from headrace.server.corpus.shard import HOLDOUT, TRAIN
 from headrace.server.corpus.views import BestFitView, ConcatView, Parts, View, ViewSize, check_shape, merge
 from headrace.server.plan.facts import CorpusFacts, ViewFacts
+from headrace.server.plan.log import MaskBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,17 @@ class Rows:
     Attributes:
         ids: rows x (seq_len + 1) little-endian ids
         edge_ends, edges: the offsets in row r at which another document begins are `edges[edge_ends[r-1]:edge_ends[r]]`
-        real_ids: real ids of each row; those after them are padding
+        real_ids: real ids of each row, masked ones among them; those after them are padding
+        mask_ends, masks: the masked ids of row r, served as padding, are the pairs [begin, end) in
+            `masks[mask_ends[r-1]:mask_ends[r]]`
     """
 
     ids: bytes
     edge_ends: npt.NDArray[np.uint32]
     edges: npt.NDArray[np.uint32]
     real_ids: npt.NDArray[np.uint32]
+    mask_ends: npt.NDArray[np.uint32]
+    masks: npt.NDArray[np.uint32]
 
 
 class SourcePart(NamedTuple):
@@ -218,8 +224,11 @@ class Corpus:
         domain_names: Sequence[str],
         domains: npt.NDArray[np.uint32],
         windows: npt.NDArray[np.uint64],
+        mask: Mask | None = None,
     ) -> Rows:
         """Windows `windows[i]` of `domain_names[domains[i]]`, one row each of seq_len + 1 ids.
+
+        Tokens of `mask` are served as padding and not read.
 
         Raises `DataLossError` naming the file when a block fails its checksum.
         """
@@ -228,12 +237,16 @@ class Corpus:
             rows = np.flatnonzero(domains == number)
             found = self._parts(domain_names[int(number)], seq_len, packing, windows[rows].astype(np.uint64))
             pieces.append((rows, found))
-        parts = merge(len(windows), pieces)
+        parts, mask_ends, masks = (mask or Mask({})).apply(merge(len(windows), pieces))
         with store_errors():
             ids, edge_ends, edges = self._store.gather(
                 seq_len + 1, parts.ends, parts.streams, parts.starts, parts.lengths, parts.whole
             )
-        return Rows(ids, edge_ends, edges, parts.real_ids())
+        return Rows(ids, edge_ends, edges, parts.real_ids(), mask_ends, masks)
+
+    def mask(self, bodies: Iterable[MaskBody]) -> Mask:
+        """The tokens that mask events take down; `NotFoundError` when a value of one names nothing here."""
+        return resolve(self.manifest, self.root, self.part, bodies)
 
     def sources(self, domain: str, seq_len: int, packing: str, window: int) -> list[SourcePart]:
         """The parts of documents that a window holds, in order, the id after the last input among them."""

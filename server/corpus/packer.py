@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from headrace.server.corpus.bytestream import Source
 from headrace.server.corpus.documents import BAD_NAME, FILTERED, WRONG_TYPE, Rows
 from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.readers import read_rows
+from headrace.server.corpus.records import canonical
 from headrace.server.corpus.shard import HOLDOUT, TRAIN, Encoded, ShardInfo, ShardWriter
 from headrace.server.corpus.spec import NAME, PLACEHOLDER, DomainSpec
 from headrace.server.corpus.text_encoder import TextEncoder
@@ -47,7 +48,7 @@ def write_shards(
             names, encoded = _encode(group, encoder, spec, account)
             for (name, part), documents in _split(names, encoded, spec.holdout):
                 if (name, part) not in writers:
-                    writers[name, part] = ShardWriter(folder, name, part, id_bytes=id_bytes)
+                    writers[name, part] = ShardWriter(folder, name, part, id_bytes=id_bytes, keeps=bool(spec.keep))
                 writers[name, part].add(documents)
                 account.held_out += len(documents.ends) if part == HOLDOUT else 0
             progress(source.size - done, len(group.texts), len(encoded.ids))
@@ -139,6 +140,9 @@ def _groups(chunks: Iterable[tuple[Rows, list[str]]]) -> Iterator[_Group]:
 def _encode(group: _Group, encoder: TextEncoder, spec: DomainSpec, account: Account) -> tuple[list[str], Encoded]:
     """Names (or one for all) and documents of a group, without those that a filter on tokens or bytes leaves out."""
     encoded = encoder.encode(group.texts, group.numbers, account.notes)
+    if spec.keep:
+        kept = [{name: row[name] for name in spec.keep if name in row} for row in group.fields]
+        encoded = replace(encoded, kept=[canonical(each).decode() for each in kept])
     names = group.names or [spec.name]
     where = spec.filter
     if where is None or not where.needs_text:

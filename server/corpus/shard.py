@@ -1,16 +1,17 @@
 """Writes one shard: the token ids of one domain out of one source file, as an Arrow IPC file and its index.
 
-The Arrow file has a row a document: `ids` (a list of uint16 or uint32), `row` (of the source, from 1) and `digest`
-(XXH3-128 of the text), so any Arrow reader opens it. Record batches end by a rule that sees only the documents, so the
-bytes are the same whoever writes them. The index (see `native/src/shard.rs`) holds where each batch keeps its columns
-and a checksum for each block. `content` hashes what the shard means, not how Arrow spells it.
+The Arrow file has a row a document: `ids` (a list of uint16 or uint32), `row` (of the source, from 1), `digest`
+(XXH3-128 of the text) and, if the domain keeps fields, `fields` (their JSON), so any Arrow reader opens it. Record
+batches end by a rule that sees only the documents, so the bytes are the same whoever writes them. The index (see
+`native/src/shard_index.rs`) holds where each batch keeps its columns and a checksum for each block. `content` hashes
+what the shard means, not how Arrow spells it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -61,26 +62,32 @@ class ShardInfo:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Documents in a row: all ids in one array, the end of each document, its source row, digest and size."""
+    """Documents in a row: all ids in one array, the end of each document, its source row, digest and size.
+
+    `kept` is the JSON of each document's kept fields, empty when the domain keeps none.
+    """
 
     ids: npt.NDArray[np.uint32]
     ends: npt.NDArray[np.int64]
     rows: npt.NDArray[np.uint64]
     digests: npt.NDArray[np.uint8]
     text_bytes: npt.NDArray[np.int64]
+    kept: list[str] = field(default_factory=list)
 
     def part(self, begin: int, end: int) -> Encoded:
         """Documents [begin, end)."""
         first = int(self.ends[begin - 1]) if begin else 0
         ids = self.ids[first : int(self.ends[end - 1])] if end > begin else self.ids[:0]
         span = slice(begin, end)
-        return Encoded(ids, self.ends[span] - first, self.rows[span], self.digests[span], self.text_bytes[span])
+        ends, kept = self.ends[span] - first, self.kept[span]
+        return Encoded(ids, ends, self.rows[span], self.digests[span], self.text_bytes[span], kept)
 
     def select(self, keep: npt.NDArray[np.bool_]) -> Encoded:
         """The documents that `keep` names, in order."""
         lengths = np.diff(self.ends, prepend=0)
         ids = self.ids[np.repeat(keep, lengths)]
-        return Encoded(ids, np.cumsum(lengths[keep]), self.rows[keep], self.digests[keep], self.text_bytes[keep])
+        ends, kept = np.cumsum(lengths[keep]), list(compress(self.kept, keep))
+        return Encoded(ids, ends, self.rows[keep], self.digests[keep], self.text_bytes[keep], kept)
 
     @staticmethod
     def join(parts: list[Encoded]) -> Encoded:
@@ -93,25 +100,25 @@ class Encoded:
             np.concatenate([part.rows for part in parts]),
             np.concatenate([part.digests for part in parts]),
             np.concatenate([part.text_bytes for part in parts]),
+            [each for part in parts for each in part.kept],
         )
 
 
 class ShardWriter:
     """Takes documents, writes record batches, and at `close` the index."""
 
-    def __init__(self, folder: Path, domain: str, part: str, *, id_bytes: int) -> None:
+    def __init__(self, folder: Path, domain: str, part: str, *, id_bytes: int, keeps: bool = False) -> None:
         # A name of a domain has no `~`, so no two shards of a folder share a file.
         self._path = folder / (f"{domain}.arrow" if part == TRAIN else f"{domain}~{part}.arrow")
         self._domain, self._part = domain, part
         self._dtype: Any = np.dtype(np.uint16 if id_bytes == 2 else np.uint32)
         id_type: Any = pa.uint16() if id_bytes == 2 else pa.uint32()
-        self._schema = pa.schema(
-            [
-                pa.field("ids", pa.list_(pa.field("id", id_type, nullable=False)), nullable=False),
-                pa.field("row", pa.uint64(), nullable=False),
-                pa.field("digest", pa.binary(16), nullable=False),
-            ]
-        )
+        columns: list[pa.Field[Any]] = [
+            pa.field("ids", pa.list_(pa.field("id", id_type, nullable=False)), nullable=False),
+            pa.field("row", pa.uint64(), nullable=False),
+            pa.field("digest", pa.binary(16), nullable=False),
+        ]
+        self._schema = pa.schema([*columns, pa.field("fields", pa.string(), nullable=False)] if keeps else columns)
         self._sink = pa.OSFile(str(self._path), "wb")
         self._writer = pa.ipc.new_file(self._sink, self._schema)
         self._pending: list[Encoded] = []
@@ -150,7 +157,10 @@ class ShardWriter:
         digests = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(16), len(batch.rows), [None, pa.py_buffer(batch.digests.tobytes())]
         )
-        self._writer.write_batch(pa.record_batch([lists, pa.array(batch.rows), digests], schema=self._schema))
+        columns: list[Any] = [lists, pa.array(batch.rows), digests]
+        if "fields" in self._schema.names:
+            columns.append(pa.array(batch.kept, pa.string()))
+        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
         self._batches.append((len(batch.rows), len(ids)))
         lengths = np.diff(batch.ends, prepend=0)
         self._lengths.update(lengths.astype("<u8").tobytes())
@@ -214,57 +224,3 @@ def _index(path: Path, batches: list[tuple[int, int]], id_bytes: int) -> tuple[b
         totals = [sum(column) for column in zip(*batches, strict=True)] or [0, 0]
         header = [whole.size, BLOCK_BYTES, len(batches), totals[1], totals[0], id_bytes]
         return _MAGIC + struct.pack(f"<{len(header) + len(table)}Q", *header, *table) + sums, whole.size
-
-
-def is_whole(folder: Path, shard: ShardInfo, *, blocks: bool) -> bool:
-    """Whether a finished shard is still what was written: sizes and index, and with `blocks` every byte."""
-    path = folder / shard.file
-    try:
-        index = path.with_name(path.name + ".index").read_bytes()
-        if path.stat().st_size != shard.size:
-            return False
-    except OSError:
-        return False
-    hasher = Blake3()
-    hasher.update(index)
-    if hasher.digest().hex() != shard.index_digest:
-        return False
-    return not blocks or index.endswith(_sums(path))
-
-
-def _sums(path: Path) -> bytes:
-    with pa.memory_map(str(path)) as mapped:
-        return block_sums(np.frombuffer(memoryview(mapped.read_buffer()), np.uint8), BLOCK_BYTES)
-
-
-def read_batches(path: Path) -> Iterator[Encoded]:
-    """The documents of a shard, batch by batch; `text_bytes` is not stored and reads as 0."""
-    with pa.memory_map(str(path)) as mapped:
-        reader = pa.ipc.open_file(mapped)
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            lists: Any = batch.column(0)
-            digests = _fixed_bytes(batch.column(2))
-            yield Encoded(
-                lists.values.to_numpy().astype(np.uint32),
-                lists.offsets.to_numpy()[1:].astype(np.int64),
-                batch.column(1).to_numpy(),
-                digests,
-                np.zeros(batch.num_rows, np.int64),
-            )
-
-
-def read_digests(path: Path) -> npt.NDArray[np.uint8]:
-    """The digest of each document, (documents, 16)."""
-    with pa.memory_map(str(path)) as mapped:
-        reader = pa.ipc.open_file(mapped)
-        parts = [_fixed_bytes(reader.get_batch(number).column(2)) for number in range(reader.num_record_batches)]
-    return np.concatenate(parts) if parts else np.zeros((0, 16), np.uint8)
-
-
-def _fixed_bytes(column: pa.Array[Any]) -> npt.NDArray[np.uint8]:
-    """A copy of a column of 16-byte values."""
-    data = column.buffers()[1]
-    assert data is not None
-    whole = np.frombuffer(memoryview(data), np.uint8)
-    return whole[: 16 * len(column)].reshape(-1, 16).copy()

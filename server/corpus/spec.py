@@ -16,6 +16,7 @@
     where = "tokens >= 512"             # which documents; see `where`
     holdout = 0.001                     # share of documents, by hash of the text, kept for evaluation
     duplicates = "keep"                 # keep, or drop all but the first of equal texts in the domain
+    keep = ["license"]                  # fields to store with each document, so that masks can name their values
     on_bad = "error"                    # a bad document: error, replace (bad characters), skip
     on_damaged = "error"                # a damaged file: error, skip (all of it)
     max_rejected = 1.0                  # share of documents that may be rejected before the build fails
@@ -58,6 +59,7 @@ class DomainSpec:
     where: str = ""
     holdout: float = 0.0
     duplicates: str = "keep"
+    keep: tuple[str, ...] = ()
     on_bad: str = "error"
     on_damaged: str = "error"
     max_rejected: float = 1.0
@@ -67,7 +69,7 @@ class DomainSpec:
             raise ConfigError(
                 f"`{self.name}` is no name for a domain; names match {NAME.pattern}, with {{field}} for a field's value"
             )
-        if not all(part for name in (self.text, *self.name_fields) for part in name.split(".")):
+        if not all(part for name in (self.text, *self.name_fields, *self.keep) for part in name.split(".")):
             raise ConfigError(f"domain `{self.name}`: an empty field name in `{self.text}` or in the name")
         if not 0 <= self.max_rejected <= 1:
             raise ConfigError(f"domain `{self.name}`: `max_rejected` is a share from 0 to 1, not {self.max_rejected}")
@@ -91,7 +93,7 @@ class DomainSpec:
     def fields(self) -> tuple[str, ...]:
         """Fields beside the text that a reader must bring, each once."""
         found = self.filter
-        return tuple(sorted({*self.name_fields, *(found.fields if found else ())}))
+        return tuple(sorted({*self.name_fields, *(found.fields if found else ()), *self.keep}))
 
     def options(self) -> dict[str, Any]:
         """What decides the content of a token store, beside the source and the tokenizer."""
@@ -172,17 +174,17 @@ def _flag(table: Table, key: str, default: bool | None) -> bool | None:
     return value
 
 
-def _files(table: Table) -> tuple[str, ...]:
-    values = table.take("files")
+def _strings(table: Table, key: str, example: str) -> tuple[str, ...]:
+    values = table.take(key)
     if not isinstance(values, list) or not values or not all(isinstance(value, str) and value for value in values):
-        raise table.error("files", '`domain.files` must be a list of globs, for example ["raw/*.jsonl"]')
+        raise table.error(key, f"`domain.{key}` must be a list of texts, for example {example}")
     return tuple(values)
 
 
 def _domain(table: Table) -> DomainSpec:
     values: dict[str, Any] = {
         "name": table.text("name"),
-        "files": _files(table),
+        "files": _strings(table, "files", '["raw/*.jsonl"]'),
         "format": table.choice("format", FORMATS, "auto"),
         "text": table.text("text", "text"),
         "document": table.choice("document", DOCUMENTS, "line"),
@@ -190,6 +192,7 @@ def _domain(table: Table) -> DomainSpec:
         "separator": table.text("separator") if table.has("separator") else "",
         "holdout": float(table.number("holdout", 0)),
         "duplicates": table.choice("duplicates", ("keep", "drop"), "keep"),
+        "keep": _strings(table, "keep", '["license"]') if table.has("keep") else (),
         "on_bad": table.choice("on_bad", POLICIES, "error"),
         "on_damaged": table.choice("on_damaged", ("error", "skip"), "error"),
         "max_rejected": float(table.number("max_rejected", 1)),

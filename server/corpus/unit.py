@@ -23,7 +23,8 @@ from headrace.server.corpus.durable import new_folder, sync
 from headrace.server.corpus.packer import write_shards
 from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.records import canonical, digest_of
-from headrace.server.corpus.shard import ShardInfo, is_whole
+from headrace.server.corpus.shard import ShardInfo
+from headrace.server.corpus.shard_read import is_whole
 from headrace.server.corpus.spec import DomainSpec
 from headrace.server.corpus.text_encoder import TextEncoder, load_tokenizer
 

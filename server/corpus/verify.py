@@ -9,7 +9,8 @@ from pathlib import Path
 from headrace.proto.errors import HeadraceError
 from headrace.server.corpus.bytestream import Source, hash_file, is_remote
 from headrace.server.corpus.records import Manifest
-from headrace.server.corpus.shard import HOLDOUT, TRAIN, is_whole
+from headrace.server.corpus.shard import HOLDOUT, TRAIN
+from headrace.server.corpus.shard_read import is_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ def task_to_json(task: UnitTask) -> str:
 def task_from_json(line: str) -> UnitTask:
     plain = json.loads(line)
     domain = plain.pop("domain")
-    return UnitTask(domain=DomainSpec(**{**domain, "files": tuple(domain["files"])}), **plain)
+    lists = {name: tuple(domain[name]) for name in ("files", "keep")}
+    return UnitTask(domain=DomainSpec(**{**domain, **lists}), **plain)
 
 
 def _say(message: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ GOOD = '[corpus]\nout = "c"\n[[domain]]\nname = "no"\nfiles = ["a"]\n'
         (GOOD + "max_rejected = -0.1\n", "share from 0 to 1"),
         (GOOD + 'where = "tokens >"\n', "where: a number"),
         (GOOD + 'separator = "x"\n', "goes with `document"),
-        ('[corpus]\n[[domain]]\nname = "d"\nfiles = []\n', "C.toml:4: .*list of globs"),
+        ('[corpus]\n[[domain]]\nname = "d"\nfiles = []\n', "C.toml:4: .*list of texts"),
         ('[corpus]\n[[domain]]\nname = "a b"\nfiles = ["a"]\n', "C.toml:2: `a b` is no name"),
         ('[corpus]\n[[domain]]\nname = "{}"\nfiles = ["a"]\n', "empty field name"),
         ("[corpus]\n", "`domain` is missing"),
