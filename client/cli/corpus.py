@@ -123,8 +123,7 @@ def verify(path: str, sources: bool, as_json: bool) -> None:
 
     manifest, checks = verify_manifest(corpus_path(path))
     if sources:
-        root = Path(path).parent if path.endswith(".toml") else Path()
-        checks += list(verify_sources(manifest, root))
+        checks += list(verify_sources(manifest, *_locations(path)))
     damaged = [check for check in checks if check.problem]
     size = sum(check.size for check in checks)
     if as_json:
@@ -138,6 +137,18 @@ def verify(path: str, sources: bool, as_json: bool) -> None:
         raise DataLossError(
             f"{len(damaged)} of {len(checks)} files are damaged; restore them, or run: headrace corpus build --check"
         )
+
+
+def _locations(path: str) -> tuple[Path, dict[str, str]]:
+    """Where the sources' paths start, and the addresses that a CORPUS.toml has for them."""
+    from headrace.server.corpus.bytestream import is_remote
+    from headrace.server.corpus.files import source_files
+    from headrace.server.corpus.spec import CorpusSpec
+
+    if not path.endswith(".toml"):
+        return Path(), {}
+    spec = CorpusSpec.from_file(path)
+    return spec.root, {file.name: file.location for file in source_files(spec) if is_remote(file.location)}
 
 
 @corpus.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -51,21 +52,19 @@ def _remote(address: str) -> Iterator[tuple[str, str]]:
     tail = options.group() if options else ""
     pattern = address.removesuffix(tail)
     scheme, _, whole = pattern.partition("://")
-    base = []
-    for part in PurePosixPath(whole).parts[:-1]:
-        if _MAGIC.search(part):
-            break
-        base.append(part)
-    system, folder = filesystem(f"{scheme}://{'/'.join(base)}{tail}")
+    lead = "/" if whole.startswith("/") else ""
+    parts = PurePosixPath(whole.lstrip("/")).parts[:-1]
+    base = "/".join(itertools.takewhile(lambda part: not _MAGIC.search(part), parts))
+    system, folder = filesystem(f"{scheme}://{lead}{base}{tail}")
     try:
         found = system.get_file_info(pafs.FileSelector(folder, recursive=True, allow_not_found=True))
     except (OSError, pa.ArrowException) as error:
         raise UnavailableError(f"cannot list `{address}`: {error}; check address, network and credentials") from None
-    wanted = _pattern(whole if not whole.startswith("/") else whole.lstrip("/"))
+    wanted = _pattern(whole.lstrip("/"))
     for info in found:
         key = info.path.lstrip("/")
         if info.type == pafs.FileType.File and wanted.fullmatch(key):
-            yield f"{scheme}://{key}", f"{scheme}://{key}{tail}"
+            yield f"{scheme}://{lead}{key}", f"{scheme}://{lead}{key}{tail}"
 
 
 def files_of(spec: CorpusSpec, domain: DomainSpec) -> list[SourceFile]:

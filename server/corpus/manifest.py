@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -36,15 +36,15 @@ class Rows:
         edge_ends, edges: the offsets in row r at which another document begins are `edges[edge_ends[r-1]:edge_ends[r]]`
         real_ids: real ids of each row, masked ones among them; those after them are padding
         mask_ends, masks: the masked ids of row r, served as padding, are the pairs [begin, end) in
-            `masks[mask_ends[r-1]:mask_ends[r]]`
+            `masks[mask_ends[r-1]:mask_ends[r]]`; both may be empty when nothing is masked
     """
 
     ids: bytes
     edge_ends: npt.NDArray[np.uint32]
     edges: npt.NDArray[np.uint32]
     real_ids: npt.NDArray[np.uint32]
-    mask_ends: npt.NDArray[np.uint32]
-    masks: npt.NDArray[np.uint32]
+    mask_ends: npt.NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
+    masks: npt.NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
 
 
 class SourcePart(NamedTuple):

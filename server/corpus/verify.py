@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,10 +41,15 @@ def verify_shards(manifest: Manifest, root: Path) -> Iterator[Check]:
                         yield Check(name, record.shard.size, "its bytes are not those that were written")
 
 
-def verify_sources(manifest: Manifest, root: Path) -> Iterator[Check]:
-    """One check a source file: it is still the one that was read."""
+def verify_sources(manifest: Manifest, root: Path, locations: Mapping[str, str] | None = None) -> Iterator[Check]:
+    """One check a source file: it is still the one that was read.
+
+    `locations` says where sources are opened, for those whose path alone is not enough (an object store's options).
+    """
     for record in manifest.sources:
-        location = record.path if is_remote(record.path) else str(root / record.path)
+        location = (locations or {}).get(record.path) or (
+            record.path if is_remote(record.path) else str(root / record.path)
+        )
         try:
             found, size = hash_file(Source(location, record.path))
         except HeadraceError as error:

@@ -365,3 +365,18 @@ def test_manifest_round_trip_and_damage(root: Path, build: Build) -> None:
     path.unlink()
     with pytest.raises(NotFoundError, match="headrace corpus build"):
         Corpus.open(root / "corpus")
+
+
+def test_addresses_are_listed_and_read_like_paths(root: Path, build: Build) -> None:
+    for name in ("deep/a/1.jsonl", "deep/b/2.jsonl", "deep/3.jsonl", "deep/b/4.txt"):
+        write_jsonl(root / "raw" / name, [name])
+    address = f"file://{root}/raw/deep"
+    corpus = build(f'[[domain]]\nname = "d"\nfiles = ["{address}/**/*.jsonl"]\n')
+    assert texts_of(corpus, "d") == ["deep/3.jsonl", "deep/a/1.jsonl", "deep/b/2.jsonl"]
+    assert corpus.manifest.sources[0].path == f"{address}/3.jsonl"
+    assert texts_of(build(f'[[domain]]\nname = "d"\nfiles = ["{address}/?/[12].*"]\n'), "d") == [
+        "deep/a/1.jsonl",
+        "deep/b/2.jsonl",
+    ]
+    with pytest.raises(NotFoundError, match="no file matches"):
+        build(f'[[domain]]\nname = "d"\nfiles = ["{address}/*.none"]\n')
