@@ -1,4 +1,4 @@
-"""The oracle, random small runs, and both answers side by side."""
+"""The oracle and its random runs are importable here."""
 
 from __future__ import annotations
 
