@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import cast
 
 import pytest
 from headrace.native import key, permute
@@ -31,6 +32,7 @@ from headrace.server.plan.log import CancelBody, GrowBody, WeightsBody
 from headrace.server.plan.plan import Draw, Plan
 from headrace.server.plan.spec import PLAN_VERSION, DomainPolicy, Phase, Point, RunSpec
 from headrace.server.service.changes import checker
+from headrace.server.service.library import Library
 from headrace.server.service.view import View
 from hypothesis import HealthCheck, settings
 from hypothesis import Phase as Stage
@@ -101,7 +103,8 @@ class Replica:
         snapshot = self.store.snapshot(SPEC.name)
         log.verify(snapshot.events)
         plan = self.plan_type(SPEC, FACTS, snapshot.events, self.store.anchors(snapshot.run.id))
-        self.view = View(run=snapshot.run, plan=plan, events=snapshot.events, lease=snapshot.lease)
+        no_files = cast(Library, None)  # the model reads no token
+        self.view = View(run=snapshot.run, plan=plan, library=no_files, events=snapshot.events, lease=snapshot.lease)
 
     def append(self, body: log.Body, from_step: int | None, until: int | None) -> None:
         wish = Wish(body=body, from_step=from_step, until_step=until)
@@ -157,7 +160,7 @@ class Model(RuleBasedStateMachine):
         self.token = self.store.open_lease(self.replicas[0].view.run.id, lease).token
 
     def teardown(self) -> None:
-        if not hasattr(self, "store"):
+        if not hasattr(self, "served"):
             return
         events = self.store.snapshot(SPEC.name).events
         assert log.verify(events) == self.store.snapshot(SPEC.name).run.head
