@@ -23,6 +23,8 @@ from headrace.server.corpus.text_encoder import wanted_ids
 from headrace.server.corpus.unit import UnitTask, finished
 from headrace.tokenizer.tokenizer import Tokenizer
 
+_BYTES_A_WORKER = 64 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
@@ -121,7 +123,9 @@ def build_corpus(
     progress: Callable[[Advance], None] | None = None,
     check: bool = False,
 ) -> Manifest:
-    """Builds what is missing and writes the manifest; equal bytes for any number of workers (default: the cores).
+    """Builds what is missing and writes the manifest; equal bytes for any number of workers.
+
+    By default there are as many as there are cores, or fewer when there is little to do.
 
     With `check` the units that are there are read from end to end, and a damaged one is built again.
     """
@@ -155,7 +159,9 @@ def build_units(
 
     cores = len(os.sched_getaffinity(0))
     checked = [replace(task, check=check) for task in tasks]
-    return run_tasks(checked, workers=cores if workers is None else workers, progress=advance)
+    # A process takes a second to start; smaller corpora are built faster by the threads of this one.
+    worth = min(cores, -(-total // _BYTES_A_WORKER))
+    return run_tasks(checked, workers=worth if workers is None else workers, cores=cores, progress=advance)
 
 
 def build_share(

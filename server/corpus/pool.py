@@ -21,11 +21,12 @@ Outcome = UnitReport | SourceError
 """A finished unit, or the damage that made its domain's policy leave the file out."""
 
 
-def run_tasks(tasks: Sequence[UnitTask], *, workers: int, progress: Progress) -> list[Outcome]:
-    """Outcomes in the order of the tasks; the first failure stops the rest."""
-    if workers <= 1 or len(tasks) <= 1:
+def run_tasks(tasks: Sequence[UnitTask], *, workers: int, cores: int, progress: Progress) -> list[Outcome]:
+    """Outcomes in the order of the tasks; the first failure stops the rest. The workers share the cores."""
+    workers = min(workers, len(tasks))
+    if workers <= 1:
         return [_here(task, progress) for task in tasks]
-    return _Pool(tasks, progress).run(min(workers, len(tasks)))
+    return _Pool(tasks, progress).run(workers, threads=max(1, cores // workers))
 
 
 def _here(task: UnitTask, progress: Progress) -> Outcome:
@@ -51,22 +52,22 @@ class _Pool:
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
-    def run(self, workers: int) -> list[Outcome]:
-        threads = [threading.Thread(target=self._serve, name=f"corpus-{n}", daemon=True) for n in range(workers)]
+    def run(self, workers: int, *, threads: int) -> list[Outcome]:
+        servants = [threading.Thread(target=self._serve, args=(threads,), daemon=True) for _ in range(workers)]
         try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            for servant in servants:
+                servant.start()
+            for servant in servants:
+                servant.join()
         finally:
             self._stop.set()
         if self._failures:
             raise self._failures[min(self._failures)]
         return [self._outcomes[number] for number in range(len(self._tasks))]
 
-    def _serve(self) -> None:
+    def _serve(self, threads: int) -> None:
         """One worker process and its tasks."""
-        command = [sys.executable, "-m", "headrace.server.corpus.worker"]
+        command = [sys.executable, "-m", "headrace.server.corpus.worker", str(threads)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
             try:
                 while not self._stop.is_set():

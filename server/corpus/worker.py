@@ -34,13 +34,14 @@ def _say(message: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Serves tasks until the input ends."""
-    for line in sys.stdin:  # one thread: the processes of the pool share the cores
+    """Serves tasks until the input ends; the first argument is the number of encoder threads."""
+    threads = int(sys.argv[1])
+    for line in sys.stdin:
         try:
             report = build_unit(
                 task_from_json(line),
                 lambda size, documents, tokens: _say({"progress": [size, documents, tokens]}),
-                threads=1,
+                threads=threads,
             )
         except HeadraceError as error:
             _say({"error": [type(error).__name__, str(error)]})
