@@ -22,8 +22,9 @@ from headrace.server.control.losses import DomainLoss
 from headrace.server.control.records import Appended, Heard, LeaseRecord, LossReport
 from headrace.server.control.seal import Advanced, Raise
 from headrace.server.plan.log import GrowBody
+from headrace.server.service.cache import BuiltSteps
 from headrace.server.service.loading import Opener
-from headrace.server.service.rows import build_rows
+from headrace.server.service.rows import StepRows, build_rows
 from headrace.server.service.view import View
 
 logger = logging.getLogger("headrace.server")
@@ -41,6 +42,7 @@ class RunHandle:
         self.store_error: HeadraceError | None = None
         self.data_error: DataLossError | None = None
         self.missing = ""
+        self.built = BuiltSteps()
         self._store = store
         self._opener = opener
         self._words: dict[bytes, int] = {}
@@ -221,10 +223,13 @@ class RunHandle:
             await self._open_missing()
         view, target = self.view, self._target()
         if target > view.run.seal and view.lease is not None and view.labels:
-            to = await self._checked(view, target)
-            if to > view.run.seal:
+            built = await self._checked(view, target)
+            to = view.run.seal + len(built)
+            if built:
                 await self._advance(Raise(to=to, head=view.run.head, anchors=view.anchors(to)))
-                if self.view.run.seal < to and self.view.run.head != view.run.head:
+                if self.view.events == view.events:
+                    self.built.keep(built[: self.view.run.seal - view.run.seal])
+                else:
                     self._wake.set()  # an event came in between: plan again
         if self._is_due():
             await self._advance(None)
@@ -252,18 +257,20 @@ class RunHandle:
             return False
         return now - self._asked >= (_POLL_SOON if self._waiters else _WRITE_EVERY)
 
-    async def _checked(self, view: View, target: int) -> int:
-        """The step up to which every block has been read and is good."""
+    async def _checked(self, view: View, target: int) -> list[StepRows]:
+        """Steps from the seal on, up to the first that cannot be read."""
+        built: list[StepRows] = []
         for step in range(view.run.seal, target):
             try:
-                await asyncio.to_thread(build_rows, view.plan, view.library, step, 0, view.plan.shape(step).batch)
+                batch = view.plan.shape(step).batch
+                built.append(await asyncio.to_thread(build_rows, view.plan, view.library, step, 0, batch))
             except DataLossError as error:
                 if self.data_error is None or str(self.data_error) != str(error):
                     logger.error("run %s: the seal stops before step %d: %s", view.run.name, step, error)
                 self.data_error = error
-                return step
+                return built
         self.data_error = None
-        return target
+        return built
 
 
 def _why_fenced(name: str, lease: LeaseRecord | None) -> str:

@@ -28,7 +28,10 @@ Stream = Callable[[Any, Context], AsyncIterator[Any]]
 
 
 class Around(grpc.aio.ServerInterceptor):
-    """An interceptor that wraps unary and server-streaming handlers."""
+    """An interceptor that wraps unary and server-streaming handlers, each method's once."""
+
+    def __init__(self) -> None:
+        self._wrapped: dict[str, Handler] = {}
 
     def unary(self, method: str, call: Unary) -> Unary:
         """The call to make instead."""
@@ -41,10 +44,15 @@ class Around(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails
     ) -> Handler:
-        handler: Any = await continuation(details)
-        if handler is None:
-            return None
         method = details.method
+        if method not in self._wrapped:
+            handler: Any = await continuation(details)
+            if handler is None:  # no such method: never kept, for anybody may ask for anything
+                return None
+            self._wrapped[method] = self._wrap(method, handler)
+        return self._wrapped[method]
+
+    def _wrap(self, method: str, handler: Any) -> Handler:
         kinds = {
             "request_deserializer": handler.request_deserializer,
             "response_serializer": handler.response_serializer,
@@ -53,7 +61,7 @@ class Around(grpc.aio.ServerInterceptor):
             return grpc.unary_unary_rpc_method_handler(self.unary(method, handler.unary_unary), **kinds)
         if handler.unary_stream is not None:
             return grpc.unary_stream_rpc_method_handler(self.stream(method, handler.unary_stream), **kinds)
-        raise TypeError(f"{method} streams its requests, which no service of ours does")
+        return handler  # type: ignore[no-any-return]  # reflection streams both ways; it is not ours
 
 
 async def _abort(context: Context, method: str, error: BaseException) -> None:
@@ -95,6 +103,7 @@ class Measured(Around):
     """Counts calls by method and status, and their time. Methods that do not exist are never labels."""
 
     def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
         self._metrics = metrics
 
     def unary(self, method: str, call: Unary) -> Unary:
@@ -120,6 +129,7 @@ class Authorized(Around):
     """Finds out who calls and whether they may; a refused change is noted. The health service is open to probes."""
 
     def __init__(self, authenticator: Authenticator, audit: Audit, metrics: Metrics) -> None:
+        super().__init__()
         self._authenticator = authenticator
         self._audit = audit
         self._metrics = metrics

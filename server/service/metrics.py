@@ -24,6 +24,8 @@ class Metrics:
     def __init__(self, version: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        self._of_run: dict[str, tuple[Counter, Counter]] = {}
+        self._of_method: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         Info("headrace_build", "Version of this server.", registry=self.registry).info({"version": version})
         self._batches = Counter(
             "headrace_batches", "GetBatch answers with rows, repeats included.", ["run"], registry=self.registry
@@ -66,8 +68,11 @@ class Metrics:
 
     def served(self, run: str, size: int, seconds: float) -> None:
         """A batch of `size` bytes was made `seconds` after its request began."""
-        self._batches.labels(run).inc()
-        self._bytes.labels(run).inc(size)
+        if run not in self._of_run:
+            self._of_run[run] = (self._batches.labels(run), self._bytes.labels(run))
+        batches, bytes_ = self._of_run[run]
+        batches.inc()
+        bytes_.inc(size)
         self._serve.observe(seconds)
 
     def built(self, seconds: float) -> None:
@@ -88,8 +93,12 @@ class Metrics:
 
     def handled(self, method: str, code: str, seconds: float) -> None:
         """A call ended."""
-        self._handled.labels(method, code).inc()
-        self._handling.labels(method).observe(seconds)
+        key = (method, code)
+        if key not in self._of_method:
+            self._of_method[key] = (self._handled.labels(*key), self._handling.labels(method))
+        handled, handling = self._of_method[key]
+        handled.inc()
+        handling.observe(seconds)
 
     def watch(self, figures: Callable[[], Iterable[RunFigures]]) -> None:
         """Computes the figures of every open run at each scrape."""

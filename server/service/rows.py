@@ -1,8 +1,8 @@
 """Builds the rows of a step from plan and corpus, and the bytes of the answer.
 
-The ids are gathered once, into one `bytes`, and copied once more into the message: the rest of the message is encoded
-by protobuf and the ids are put behind it by hand (fields may stand in any order), because protobuf's own encoder would
-copy them twice more.
+The ids are gathered once, for the whole step when it is sealed, and copied once more into each message: the rest of
+the message is encoded by protobuf and the ids are put behind it by hand (fields may stand in any order), because
+protobuf's own encoder would copy them twice more.
 """
 
 from __future__ import annotations
@@ -21,23 +21,29 @@ from headrace.server.service.view import View
 _BATCH_FIELD = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
 _IDS_FIELD = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
 DIGEST_BYTES = 16
+_ONE = np.ones(1, dtype="<f4").tobytes()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRows:
-    """Rows [first_slot, first_slot + rows) of a step as they are served."""
+    """Rows [first_slot, first_slot + rows) of a step as they are served; arrays are little-endian."""
 
     step: int
     first_slot: int
     rows: int
     seq_len: int
-    ids: bytes
+    ids: bytes | memoryview
     domains: bytes
     edge_ends: bytes
     edges: bytes
     real_ids: bytes
     loss_weights: bytes
     digests: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes held, nearly all of them ids."""
+        return len(self.ids) + len(self.edges) + (24 + DIGEST_BYTES) * self.rows
 
 
 @lru_cache(maxsize=64)
@@ -72,6 +78,28 @@ def build_rows(plan: Plan, library: Library, step: int, first_slot: int, rows: i
         real_ids=_little(read.real_ids, "<u4"),
         loss_weights=b"" if bool((weights == 1.0).all()) else _little(weights, "<f4"),
         digests=row_digests(read.ids, row_bytes, read.edge_ends, read.edges, names, domains, weights),
+    )
+
+
+def slice_rows(whole: StepRows, first_slot: int, rows: int) -> StepRows:
+    """Some rows of a step that is built whole: what `build_rows` makes of them, with the ids left where they are."""
+    begin, end = first_slot - whole.first_slot, first_slot - whole.first_slot + rows
+    width = len(whole.ids) // whole.rows
+    ends = np.frombuffer(whole.edge_ends, dtype="<u4")
+    before = int(ends[begin - 1]) if begin else 0
+    weights = whole.loss_weights[4 * begin : 4 * end]
+    return StepRows(
+        step=whole.step,
+        first_slot=first_slot,
+        rows=rows,
+        seq_len=whole.seq_len,
+        ids=memoryview(whole.ids)[begin * width : end * width],
+        domains=whole.domains[4 * begin : 4 * end],
+        edge_ends=(ends[begin:end] - np.uint32(before)).tobytes(),
+        edges=whole.edges[4 * before : 4 * int(ends[end - 1])],
+        real_ids=whole.real_ids[4 * begin : 4 * end],
+        loss_weights=b"" if weights == _ONE * rows else weights,
+        digests=whole.digests[DIGEST_BYTES * begin : DIGEST_BYTES * end],
     )
 
 
