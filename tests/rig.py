@@ -60,6 +60,7 @@ class ServerProcess:
         self.log = folder / "server.log"
         self._runs = runs
         self._extra = extra
+        self.environment: dict[str, str] = {}
         self.port = 0
         self.metrics_port = 0
         self.process: subprocess.Popen[str] | None = None
@@ -73,9 +74,9 @@ class ServerProcess:
             f'store = "{self.store}"\nruns = [{names}]\n{self._extra}\n'
         )
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [*HEADRACE, "serve", str(config)], stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            command = [*HEADRACE, "serve", str(config)]
+            environment = {**os.environ, **self.environment}
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         assert self.process.stdout is not None
         lines = []
         for line in self.process.stdout:

@@ -15,6 +15,7 @@ from headrace.proto.errors import UnavailableError
 from headrace.server.control import events, imports, leases, losses, refusals, runs, seal
 from headrace.server.control.database import Database
 from headrace.server.control.events import Check, Wish
+from headrace.server.control.failpoints import reach
 from headrace.server.control.imports import ImportedRun
 from headrace.server.control.leases import Granted, OpenLease
 from headrace.server.control.lock import StoreLock
@@ -93,15 +94,20 @@ class Store:
 
     def append(self, run_id: str, wish: Wish, check: Check) -> Appended:
         """Appends an event; see `headrace.server.control.events`."""
+        reach("append-begin")
         with self._database.write() as connection:
-            return events.append(connection, run_id, wish, check, self._database.now_us(connection))
+            appended = events.append(connection, run_id, wish, check, self._database.now_us(connection))
+            reach("append-written")
+        reach("append-committed")
+        return appended
 
     def advance(
         self, run_id: str, *, heard: Sequence[Heard] = (), wish: Raise | None = None, known_sequence: int = 0
     ) -> Advanced:
         """Writes what ranks said and raises the seal; see `headrace.server.control.seal`."""
+        reach("seal-begin")
         with self._database.write() as connection:
-            return seal.advance(
+            advanced = seal.advance(
                 connection,
                 run_id,
                 heard=heard,
@@ -109,6 +115,9 @@ class Store:
                 known_sequence=known_sequence,
                 now_us=self._database.now_us(connection),
             )
+            reach("seal-written")
+        reach("seal-committed")
+        return advanced
 
     def open_lease(self, run_id: str, wish: OpenLease) -> Granted:
         """Takes or joins the lease of a run; see `headrace.server.control.leases`."""
