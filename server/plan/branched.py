@@ -159,6 +159,13 @@ class BranchedPlan(Plan):
     def masks(self, step: int) -> tuple[MaskBody, ...]:
         return self.parent.masks(step) if step < self.first else super().masks(step)
 
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        before = self.parent.cursor(self.first).tokens
+        after = self.parent.cursor(self.first + self.branch.skip).tokens
+        gone = (int(tokens) for tokens in after - before)
+        return {name: tokens for name, tokens in zip(self.parent.domains, gone, strict=True) if tokens}
+
     def hash(self, step: int) -> bytes:
         """At the branch point itself the parent's hash: a state saved there belongs to both."""
         return self.parent.hash(step) if step <= self.first else super().hash(step)

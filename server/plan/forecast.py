@@ -255,6 +255,8 @@ def _warnings(plan: Plan, end: int, domains: tuple[DomainForecast, ...]) -> Iter
             f"the run ends at step {end} of {plan.timeline.steps}, {missing} tokens short: {plan.end_reason}; "
             f"raise a cap, add text, or ask for fewer tokens"
         )
+    for name, tokens in plan.skipped.items():
+        yield f"the branch skips {tokens} tokens of domain `{name}`, which this run never reads in that pass"
     for domain in domains:
         if domain.epochs > MANY_EPOCHS:
             yield (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -213,6 +213,11 @@ class Plan:
     def end_reason(self) -> str:
         """Why the run ends there."""
         return self._end.reason
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Plan tokens by domain that a branch has skipped; nothing in a run that is none."""
+        return {}
 
     # ---- spans and pieces
 

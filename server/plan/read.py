@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
@@ -54,6 +55,24 @@ def read_run(text: str, *, place: str) -> RunSpec:
     )
     run.done()
     return spec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What a branch changes: phases from the branch point on (None: the parent's), and policies by domain."""
+
+    phases: tuple[Phase, ...] | None
+    domains: Mapping[str, DomainPolicy]
+
+
+def read_changes(text: str, *, place: str) -> Changes:
+    """The [[phase]] and [domain.NAME] tables of a branch, written as in RUN.toml; raises ConfigError."""
+    root = parse(text, place=place)
+    phases = tuple(_phase(table) for table in root.tables("phase")) if root.has("phase") else None
+    root.take("phase", None)
+    policies = _policies(root.table("domain", {}))
+    root.done()
+    return Changes(phases=phases, domains=policies)
 
 
 def _checked(table: Table, make: Callable[[], _Made]) -> _Made:

@@ -6,7 +6,8 @@ from headrace.proto.errors import ConflictError
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.records import NewRun
 from headrace.server.plan.branched import branch_spec
-from headrace.server.plan.spec import PLAN_VERSION, RunSpec
+from headrace.server.plan.read import read_changes
+from headrace.server.plan.spec import PLAN_VERSION
 from headrace.server.plan.validate import check_weights
 from headrace.server.service.loading import make_plan
 from headrace.server.service.view import View
@@ -17,7 +18,7 @@ def new_branch(parent: View, request: pb.BranchRunRequest, author: str) -> NewRu
     run = parent.run
     if run.kind != "train":
         raise ConflictError(f"run `{run.name}` is of kind {run.kind}, which cannot be branched; create a new run")
-    changes = _changes(parent, request)
+    changes = read_changes(request.changes_toml, place="changes")
     if request.weights:
         check_weights(request.weights, parent.plan.domains)
     spec = branch_spec(
@@ -26,10 +27,10 @@ def new_branch(parent: View, request: pb.BranchRunRequest, author: str) -> NewRu
         at=request.at,
         seal=run.seal,
         skip=request.skip,
-        phases=changes.phases if changes is not None and "[[phase]]" in request.changes_toml else None,
+        phases=changes.phases,
         batch=request.batch if request.HasField("batch") else None,
         weights=dict(request.weights) or None,
-        domains={**parent.plan.spec.domains, **changes.domains} if changes is not None else None,
+        domains={**parent.plan.spec.domains, **changes.domains},
     )
     plan = make_plan(spec, parent.library, parent=parent.plan)
     for span in plan.spans():
@@ -48,17 +49,3 @@ def new_branch(parent: View, request: pb.BranchRunRequest, author: str) -> NewRu
         confirmed=request.at,
         parent=run.id,
     )
-
-
-def _changes(parent: View, request: pb.BranchRunRequest) -> RunSpec | None:
-    """The tables of the changes, read as those of a RUN.toml; phases that are not given are the parent's first."""
-    text = request.changes_toml
-    if not text.strip():
-        return None
-    spec = parent.plan.spec
-    whole = f'{text}\n[run]\nname = "{spec.name}"\ncorpus = "corpus"\nseed = 0\n'
-    if "[[phase]]" not in text:
-        first = spec.phases[0]
-        weights = ", ".join(f'"{name}" = 1.0' for name in first.points[0].weights)
-        whole += f'[[phase]]\nname = "{first.name}"\nsteps = 1\nseq_len = 1\nbatch = 1\nweights = {{ {weights} }}\n'
-    return RunSpec.from_toml(whole, place="changes")

@@ -11,6 +11,7 @@ import pytest
 from headrace.proto.errors import ConflictError, StateMismatchError, UsageError
 from headrace.server.plan import log
 from headrace.server.plan.branched import BranchedPlan, branch_plan, branch_spec
+from headrace.server.plan.forecast import make_forecast
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.spec import RunSpec
 from oracle_plan import Oracle
@@ -63,6 +64,8 @@ def test_skip_leaves_the_windows_of_a_spike_unread() -> None:
     of = parent()
     plan = child(of, at=40, skip=7)
     assert windows_of(plan, "a", range(40, 50)) == windows_of(of, "a", range(47, 57))
+    assert plan.skipped == {"a": 7 * 4 * 4, "b": 7 * 4 * 4}
+    assert any("skips 112 tokens of domain `a`" in warning for warning in make_forecast(plan).warnings)
     assert plan.weights(59)["a"] == 0.5
     assert plan.weights(60)["a"] == 0.25
 

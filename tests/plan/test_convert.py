@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.proto.errors import UsageError
+from click.testing import CliRunner
+from headrace.client.cli.main import main
+from headrace.proto.errors import ConfigError, UsageError
 from headrace.server.plan.convert import from_megatron, from_mosaic
 from headrace.server.plan.spec import RunSpec
 
@@ -66,3 +70,22 @@ def test_the_line_is_read_back() -> None:
     text = f'[run]\nname="r"\ncorpus="c"\nseed=1\n[[phase]]\nname="p"\nsteps=1\nseq_len=4\nbatch=1\n{line}\n'
     weights = RunSpec.from_toml(text, place="RUN.toml").phases[0].points[0].weights
     assert weights == {"a": 0.15, "b.c": 0.85}
+
+
+# ---- the command
+
+
+def test_the_command_prints_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "streams.json"
+    file.write_text('{"streams": {"a": {}, "b": {"repeat": 3}}, "sizes": {"a": 10, "b": 10}}')
+    done = CliRunner().invoke(main, ["run", "convert", "mosaic", str(file)])
+    assert done.output.splitlines()[0] == 'weights = { "a" = 0.25, "b" = 0.75 }'
+    done = CliRunner().invoke(main, ["run", "convert", "megatron", "30 x/web_text_document 70 x/code", "--json"])
+    assert json.loads(done.output) == {"weights": {"web": 0.3, "code": 0.7}, "samples": None}
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("[]")
+    for words in (["mosaic", str(tmp_path / "bad.json")], ["megatron", "x/a", "--tokens", "a=many"]):
+        done = CliRunner().invoke(main, ["run", "convert", *words])
+        assert isinstance(done.exception, ConfigError)

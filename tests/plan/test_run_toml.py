@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 from headrace.proto.errors import ConfigError, UsageError
 from headrace.server.plan.plan import Plan
+from headrace.server.plan.read import read_changes
 from headrace.server.plan.spec import RunSpec
 from small import facts
 
@@ -184,3 +185,16 @@ def test_a_weight_that_rounds_to_no_share_is_refused() -> None:
     spec = read(SMALLEST.replace("0.3,", "1e-320,"))
     with pytest.raises(UsageError, match=r"weight of `deu` in phase `stable` .* never be served; give it more, or 0"):
         Plan(spec, facts({"deu": 10**6, "web-fra": 10**6}, 4096)).draw(0)
+
+
+# ---- changes of a branch
+
+
+def test_changes_are_phases_and_policies() -> None:
+    tables = SMALLEST[SMALLEST.index("[[phase]]") :]
+    changes = read_changes(tables, place="changes.toml")
+    assert changes.phases == read(SMALLEST).phases
+    assert changes.domains == read(SMALLEST).domains
+    assert read_changes("", place="changes.toml").phases is None
+    with pytest.raises(ConfigError, match=r"changes.toml:1: unknown key `run`"):
+        read_changes(SMALLEST, place="changes.toml")
