@@ -14,7 +14,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+# Just below 32 MiB, the most that glibc's threshold follows.
+_LARGEST_DYNAMIC = (32 << 20) - (64 << 10)
+
 Buffer = NDArray[np.uint8]
+
+
+def keep_freed_memory() -> None:
+    """Keeps glibc from giving the pages of every freed message back to the kernel, only to fault them in again.
+
+    It does so above thresholds that follow the largest block freed so far, up to 32 MiB. So one such block is freed
+    here, untouched; nothing is set that a trainer could have set otherwise. Measured with messages of 1 MiB: it halves
+    the CPU time that the client needs.
+    """
+    bytearray(_LARGEST_DYNAMIC)
 
 
 def plain_buffer(size: int) -> Buffer:

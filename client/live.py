@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from headrace.client.buffers import keep_freed_memory
 from headrace.client.endpoints import Endpoints
 from headrace.client.feedback import Reporter
 from headrace.client.fork import Owner
@@ -28,6 +29,7 @@ class Live:
     def __init__(
         self, endpoints: Endpoints, opened: Opened, *, rank: Rank, settings: Settings, stage: Stage, confirms: bool
     ) -> None:
+        keep_freed_memory()
         self.owner = Owner(f"the loader of run `{opened.run}`")
         self.opened = opened
         self.ledger = Ledger(opened.next_step, told=opened.confirmed)

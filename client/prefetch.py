@@ -75,7 +75,9 @@ class Prefetcher:
         # An observer has no lead: it reads what is sealed, or waits.
         self._lookahead = session.opened.lead if confirms else max(session.opened.lead, 2 * settings.in_flight)
         self._pool = Pool(keep=2 * self._lookahead + 2, make=stage.buffer)
-        self._changed = threading.Condition()
+        # One lock, two kinds of waiting: the trainer for a batch, the workers for work.
+        lock = threading.Lock()
+        self._changed, self._hungry = threading.Condition(lock), threading.Condition(lock)
         self._stop = threading.Event()
         self._shared = _Shared(next_step=ledger.taken)
         self._digests: list[tuple[int, bytes]] = []  # of the step handed out last
@@ -159,8 +161,9 @@ class Prefetcher:
             shared.steps[assembly.step] = assembly
             shared.held += assembly.size
             shared.next_step += 1
-            shared.work.extend((assembly, first, rows) for first, rows in assembly.ranges(self._settings.message_bytes))
-            self._changed.notify_all()
+            ranges = list(assembly.ranges(self._settings.message_bytes))
+            shared.work.extend((assembly, first, rows) for first, rows in ranges)
+            self._hungry.notify(len(ranges))
 
     def _may_ask(self, step: int) -> bool:
         if self._stop.is_set() or (self._shared.end is not None and step >= self._shared.end):
@@ -191,7 +194,7 @@ class Prefetcher:
             while not self._shared.work:
                 if self._stop.is_set():
                     return None
-                self._changed.wait()
+                self._hungry.wait()
             return self._shared.work.popleft()
 
     def _fetch(self, step: int, first_slot: int, rows: int) -> Reply:
@@ -306,6 +309,7 @@ class Prefetcher:
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
+            self._hungry.notify_all()
 
     def join(self, timeout: float) -> None:
         until = time.monotonic() + timeout

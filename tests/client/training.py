@@ -82,26 +82,30 @@ def _program(module: str, server: ToyServer, folder: Path, steps: int | None) ->
     return ["-m", module, *arguments, "--trace", str(folder / "trace.jsonl")]
 
 
+def ranks_environ(ranks: int, *, attempt: int) -> list[dict[str, str]]:
+    """The variables that torchrun sets for each rank."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    same = {
+        "WORLD_SIZE": ranks,
+        "LOCAL_WORLD_SIZE": ranks,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "TORCHELASTIC_RUN_ID": "training",
+        "TORCHELASTIC_RESTART_COUNT": attempt,
+    }
+    own = ({"RANK": rank, "LOCAL_RANK": rank} for rank in range(ranks))
+    return [{key: str(value) for key, value in (same | mine).items()} for mine in own]
+
+
 def start(
     module: str, server: ToyServer, folder: Path, *, ranks: int, attempt: int = 0, steps: int | None = None
 ) -> Training:
     """The ranks of one attempt, with the variables that torchrun sets."""
     training = Training(folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    for rank in range(ranks):
-        environ = {
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": ranks,
-            "LOCAL_WORLD_SIZE": ranks,
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-            "TORCHELASTIC_RUN_ID": "training",
-            "TORCHELASTIC_RESTART_COUNT": attempt,
-        }
-        training.spawn(_program(module, server, folder, steps), {key: str(value) for key, value in environ.items()})
+    for environ in ranks_environ(ranks, attempt=attempt):
+        training.spawn(_program(module, server, folder, steps), environ)
     return training
 
 
