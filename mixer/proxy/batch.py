@@ -1,4 +1,7 @@
-"""The rows of one step as tensors: what the proxy reads from any loader that names the fields as ours does."""
+"""The rows of one step as tensors: what the proxy reads from any loader that names the fields as ours does.
+
+Loss weights of the run are not read: a method that weighs losses brings its own objective.
+"""
 
 from __future__ import annotations
 

@@ -40,8 +40,10 @@ from headrace.mixer.proxy.learned import doge_weights, doremi_weights
 from headrace.mixer.proxy.session import ProxyPlan, proxy_weights
 from headrace.mixer.proxy.train import Trainer
 from headrace.mixer.remote import Remote, create_run
+from headrace.server.corpus.manifest import Corpus
 from mixer_rig import DOCUMENTS, Server, build, run_toml, serving
 
+KINDS = ("uniform", "online", "capped")
 UNIFORM = dict.fromkeys(DOCUMENTS, 1.0)
 
 
@@ -73,6 +75,8 @@ class Stage:
         for name in ("train", "held"):
             (folder / name).mkdir()
         self.corpus = build(folder / "train")
+        opened = Corpus.open(self.corpus)
+        self.tokens = {name: float(opened.tokens(name)) for name in opened.domains}
         self.held = build(folder / "held", seed=2, documents=dict.fromkeys(DOCUMENTS, 30))
 
     def run(self, weights: Mapping[str, float] = UNIFORM, *, held: bool = False, **changes: Any) -> str:
@@ -119,8 +123,9 @@ def bench_methods(stage: Stage, quick: bool) -> dict[str, Any]:
     return found
 
 
-def train_run(stage: Stage, run: str, seed: int, steps: int, online: bool) -> tuple[Trainer, list[int]]:
-    """Train on a run, reporting losses; with `online`, the mixer looks whenever a window has settled."""
+def train_run(stage: Stage, run: str, seed: int, steps: int, kind: str) -> tuple[Trainer, list[int]]:
+    """Train on a run, reporting losses; unless the kind is `uniform`, the mixer looks whenever a window has settled."""
+    capped = kind == "capped"
     model = model_config("tiny", vocab_size=258, seq_len=64)
     trainer = Trainer(model, train_config("tiny", steps=steps, seed=seed))
     config = MixerConfig(
@@ -129,7 +134,13 @@ def train_run(stage: Stage, run: str, seed: int, steps: int, online: bool) -> tu
         folder=stage.folder / run,
         mode="auto",
         method=OnlineSpec(rule="velocity", eta=2.0, smoothing=0.05),
-        guardrails=Guardrails(largest_change=0.05, floor=0.02),
+        guardrails=Guardrails(
+            largest_change=0.05,
+            floor=0.02,
+            max_epochs=8.0 if capped else None,
+            budget=float(steps * 10 * 64) if capped else None,
+        ),
+        tokens=stage.tokens,
     )
     delays: list[int] = []
     with (
@@ -143,7 +154,7 @@ def train_run(stage: Stage, run: str, seed: int, steps: int, online: bool) -> tu
             report = trainer.take(rows_of(batch))
             losses = {n: DomainLoss(loss_sum=x.loss, tokens=x.tokens) for n, x in report.losses.items()}
             loader.report(batch.step, batch.segment, losses)
-            if online and (batch.step + 1) % 100 == 20:
+            if kind != "uniform" and (batch.step + 1) % 100 == 20:
                 wait_for(remote, batch.step - 20)
                 service.tick()
         delays += [e["from_step"] - int(e["key"].split("-")[-2]) for e in journal.entries() if "from_step" in e]
@@ -159,27 +170,32 @@ def wait_for(remote: Remote, step: int) -> None:
 def bench_online(stage: Stage, quick: bool) -> dict[str, Any]:
     steps, seeds = (350, 2) if quick else (800, 5)
     held_out = stage.run(held=True, kind="eval", steps=40, batch=10)
-    differences, delays, rows = [], [], []
+    delays, rows = [], []
     for seed in range(seeds):
         losses = {}
-        for kind in ("uniform", "online"):
-            run = stage.run(steps=steps, seed=100 + seed)
-            trainer, waited = train_run(stage, run, seed, steps, kind == "online")
+        for kind in KINDS:
+            trainer, waited = train_run(stage, stage.run(steps=steps, seed=100 + seed), seed, steps, kind)
             delays += waited
             with Loader(stage.server.address, held_out, rank=0, world=1, mode="observe") as loader:
                 measured = evaluate(trainer.model, (rows_of(batch) for batch in loader))
             losses[kind] = {name: loss.mean for name, loss in measured.items()}
-        means = {kind: statistics.fmean(by_domain.values()) for kind, by_domain in losses.items()}
-        differences.append(means["online"] - means["uniform"])
-        rows.append({"seed": seed, **means, "by_domain": losses})
-    spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
+        rows.append({"seed": seed, **losses})
     return {
         "steps": steps,
-        "online less uniform, nats": round(statistics.fmean(differences), 5),
-        "spread over seeds": round(spread, 5),
+        "less uniform, nats": {kind: less_uniform(rows, kind) for kind in KINDS[1:]},
         "seeds": rows,
         "steps from the end of a window to the effect": {"median": statistics.median(delays), "most": max(delays)},
     }
+
+
+def less_uniform(rows: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """Mean over domains (all, and all but noise) and each domain: mean over seeds, standard deviation between them."""
+    found = {}
+    groups = {"all": list(DOCUMENTS), "all but noise": [n for n in DOCUMENTS if n != "noise"]}
+    for label, names in (groups | {name: [name] for name in DOCUMENTS}).items():
+        less = [statistics.fmean(row[kind][name] - row["uniform"][name] for name in names) for row in rows]
+        found[label] = [round(statistics.fmean(less), 4), round(statistics.stdev(less), 4) if len(less) > 1 else 0.0]
+    return found
 
 
 def main() -> None:
