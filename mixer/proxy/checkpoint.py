@@ -47,8 +47,7 @@ def model_digest(model: Proxy) -> str:
 def save(path: Path, trainer: Trainer, note: Mapping[str, Any] | None = None) -> None:
     """Write the checkpoint; the old one stays until the new one is whole."""
     arrays = {f"model/{name}": tensor.detach().cpu().numpy() for name, tensor in trainer.model.state_dict().items()}
-    for index, moments in trainer.optimizer.state_dict()["state"].items():
-        arrays |= {f"optimizer/{index}/{name}": value.cpu().numpy() for name, value in moments.items()}
+    arrays |= {f"optimizer/{name}": tensor.cpu().numpy() for name, tensor in trainer.optimizer.moments().items()}
     document = {
         "schema": SCHEMA,
         "step": trainer.step,
@@ -73,8 +72,8 @@ def load(path: Path, *, device: str = "cpu", objective: Objective | None = None)
             raise ValueError(f"schema is {document['schema']}, not {SCHEMA}")
         train = TrainConfig(**(document["train"] | {"device": device}))
         trainer = Trainer(ModelConfig(**document["model"]), train, objective)
-        _restore(trainer, arrays)
         trainer.step = int(document["step"])
+        _restore(trainer, arrays)
         trainer.objective.restore(document["objective"])
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
         raise ConfigError(f"`{path}`: not a proxy checkpoint that can be read: {error}") from error
@@ -83,11 +82,9 @@ def load(path: Path, *, device: str = "cpu", objective: Objective | None = None)
 
 def _restore(trainer: Trainer, arrays: Mapping[str, Any]) -> None:
     tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-    model = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
+    model, moments = (
+        {name.removeprefix(part): value for name, value in tensors.items() if name.startswith(part)}
+        for part in ("model/", "optimizer/")
+    )
     trainer.model.load_state_dict(model)
-    state = trainer.optimizer.state_dict()
-    for name, value in tensors.items():
-        if name.startswith("optimizer/"):
-            _, index, moment = name.split("/")
-            state["state"].setdefault(int(index), {})[moment] = value
-    trainer.optimizer.load_state_dict(state)
+    trainer.optimizer.load(moments, trainer.step)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from headrace.mixer.proxy.adamw import AdamW
 from headrace.mixer.proxy.batch import Rows
 from headrace.mixer.proxy.config import ModelConfig, TrainConfig
 from headrace.mixer.proxy.losses import DomainLoss, by_name, domain_sums, token_losses
@@ -67,13 +68,7 @@ class Trainer:
         self.config = config
         self.objective: Objective = objective or MeanLoss()
         self.model = Proxy(model, seed=config.seed).to(config.device)
-        matrices = [p for p in self.model.parameters() if p.ndim > 1]
-        others = [p for p in self.model.parameters() if p.ndim <= 1]
-        groups = [
-            {"params": matrices, "weight_decay": config.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ]
-        self.optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.95), fused=True)
+        self.optimizer = AdamW(self.model, weight_decay=config.weight_decay)
         self.step = 0
 
     def rate(self) -> float:
@@ -93,10 +88,7 @@ class Trainer:
                 f"proxy: the loss of step {self.step} is not finite; lower the learning rate ({self.config.lr}) or "
                 "look at that step's data with `headrace run explain`"
             )
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.step(self.rate())
         self.step += 1
         total = sums.sum(dim=0).tolist()
         return StepReport(step=self.step - 1, loss=total[1] / max(total[0], 1.0), losses=by_name(rows.names, sums))

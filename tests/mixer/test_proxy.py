@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ torch.set_num_threads(1)  # small tensors: a second thread costs more than it gi
 
 from headrace.mixer.embeddings import merge  # noqa: E402
 from headrace.mixer.krls import KrlsSpec, krls  # noqa: E402
+from headrace.mixer.proxy.adamw import AdamW  # noqa: E402
 from headrace.mixer.proxy.batch import rows_of, take  # noqa: E402
 from headrace.mixer.proxy.checkpoint import load, model_digest, save  # noqa: E402
 from headrace.mixer.proxy.config import ModelConfig, TrainConfig, model_config  # noqa: E402
@@ -166,3 +169,31 @@ def test_the_published_proxy_has_its_published_size() -> None:
     assert small.parameters == sum(p.numel() for p in Proxy(small, seed=0).parameters())
     with pytest.raises(UsageError, match="no size `huge`"):
         model_config("huge", vocab_size=1, seq_len=1)
+
+
+def test_the_optimizer_is_adamw() -> None:
+    """Against the paper's formula in float64: decoupled decay on matrices, none on vectors, both moments corrected."""
+    model, rng = torch.nn.Linear(3, 2).double(), np.random.default_rng(0)
+    mine, decay, rate = AdamW(model, weight_decay=0.1), {"weight": 0.1, "bias": 0.0}, 1e-2
+    expected = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
+    first, second = ({name: np.zeros_like(value) for name, value in expected.items()} for _ in range(2))
+    for t in range(1, 6):
+        for name, parameter in model.named_parameters():
+            gradient = rng.normal(size=expected[name].shape)
+            parameter.grad = torch.from_numpy(gradient)
+            first[name] = 0.9 * first[name] + 0.1 * gradient
+            second[name] = 0.95 * second[name] + 0.05 * gradient**2
+            update = first[name] / (1 - 0.9**t) / (np.sqrt(second[name] / (1 - 0.95**t)) + 1e-8)
+            expected[name] -= rate * (update + decay[name] * expected[name])
+        mine.step(rate)
+    for name, parameter in model.named_parameters():
+        assert parameter.detach().numpy() == pytest.approx(expected[name], abs=1e-12)
+        assert parameter.grad is None
+
+
+def test_training_needs_no_compiler() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'tests/mixer'); import test_proxy; test_proxy.trained(1); "
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
