@@ -19,12 +19,14 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 from headrace.client.torch import Loader, TensorBatch
+from headrace.mixer.proxy.adamw import AdamW
 from headrace.mixer.proxy.batch import rows_of
 from headrace.mixer.proxy.config import model_config
 from headrace.mixer.proxy.losses import token_losses
 from headrace.mixer.proxy.model import Proxy
 from headrace.native import step_digest
-from torch.nn.parallel import DistributedDataParallel
+
+_RATE = 3e-3
 
 
 def main(address: str, run: str, folder: Path) -> None:
@@ -35,8 +37,8 @@ def main(address: str, run: str, folder: Path) -> None:
     saved = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else None
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
     with (
-        Loader(address, run, rank=dist.get_rank(), world=dist.get_world_size()) as loader,
-        (folder / f"steps/attempt-{attempt}.jsonl").open("a") as record,
+        Loader.for_group(address, run) as loader,
+        (folder / f"steps/attempt-{attempt}.jsonl").open("a", encoding="utf-8") as record,
     ):
         if saved is not None:
             loader.load_state_dict(saved["data"])
@@ -49,41 +51,52 @@ def train(loader: Loader, saved: dict[str, Any] | None, record: IO[str], checkpo
     opened = loader.open()
     sizes = model_config("tiny", vocab_size=opened.vocab_size, seq_len=opened.shapes[0].seq_len)
     model = Proxy(sizes, seed=0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = AdamW(model, weight_decay=0.01)
     if saved is not None:
         model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-    parallel = DistributedDataParallel(model)
+        optimizer.load(saved["moments"], saved["updates"])
     for batch in loader:
-        loss = global_loss(parallel, batch)
-        optimizer.zero_grad()
+        losses = token_losses(model(batch.input_ids, batch.position_ids), rows_of(batch))
+        loss = global_mean(losses, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        line = {"step": batch.step, "segment": batch.segment, "loss": mean_loss(loss), "digest": received_digest(batch)}
+        sum_gradients(model)
+        optimizer.step(_RATE)
+        loader.report(losses.detach(), batch)
+        line = {"step": batch.step, "segment": batch.segment, "loss": summed(loss), "digest": received_digest(batch)}
         if dist.get_rank() == 0:
             record.write(json.dumps(line) + "\n")
             record.flush()
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": loader.state_dict()}
-            save(state, checkpoint)
+            state = {"model": model.state_dict(), "moments": optimizer.moments(), "updates": optimizer.updates}
+            save({**state, "data": loader.state_dict()}, checkpoint)
 
 
-def global_loss(model: torch.nn.Module, batch: TensorBatch) -> torch.Tensor:
-    """This rank's part of the mean loss over the tokens of the global batch.
-
-    It is scaled by the world, because gradients are averaged over ranks: their mean is the gradient of the global mean.
-    """
-    rows = rows_of(batch)
-    weighted = token_losses(model(rows.ids, rows.positions), rows) * batch.loss_weight[:, None]
-    tokens = (rows.mask * batch.loss_weight[:, None]).sum()
+def global_mean(losses: torch.Tensor, batch: TensorBatch) -> torch.Tensor:
+    """This rank's part of the mean loss over the tokens of the global batch: the parts of all ranks sum to it."""
+    weights = batch.loss_mask * batch.loss_weight[:, None]
+    tokens = weights.sum()
     dist.all_reduce(tokens)
-    return weighted.sum() * dist.get_world_size() / tokens
+    return (losses * weights).sum() / tokens
 
 
-def mean_loss(loss: torch.Tensor) -> float:
-    """The loss over the global batch, nats a token."""
+def sum_gradients(model: torch.nn.Module) -> None:
+    """The gradient of the global mean, on every rank.
+
+    DistributedDataParallel does the same and overlaps it with the backward pass; it also imports torch's compiler,
+    which costs each process more than the whole demo trains.
+    """
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def summed(loss: torch.Tensor) -> float:
+    """The sum over ranks."""
     total = loss.detach().clone()
     dist.all_reduce(total)
-    return round(total.item() / dist.get_world_size(), 4)
+    return round(total.item(), 4)
 
 
 def received_digest(batch: TensorBatch) -> str:
