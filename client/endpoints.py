@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 from headrace.client import fork
-from headrace.client.settings import MAX_MESSAGE_BYTES, Tls
+from headrace.client.settings import MAX_MESSAGE_BYTES, Settings, Tls
 from headrace.proto.errors import HeadraceError, UnavailableError, UsageError, from_rpc
 
 log = logging.getLogger("headrace.client")
@@ -24,8 +24,6 @@ _SERVICE = "/headrace.v1.DataService/"
 _LOOPBACK = ("127.", "localhost", "[::1]", "unix:", "ipv4:127.", "ipv6:[::1]")
 
 _OPTIONS: tuple[tuple[str, Any], ...] = (
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -42,10 +40,24 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 class Endpoints:
     """The servers of one loader. Thread-safe; bound to the process that makes it."""
 
-    def __init__(self, addresses: Sequence[str], *, tls: Tls | None, token_file: Path | None, start: int) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        tls: Tls | None,
+        token_file: Path | None,
+        start: int,
+        settings: Settings | None = None,
+    ) -> None:
         self._addresses = list(addresses)
         check_addresses(self._addresses, tls=tls, token_file=token_file)
         self._tls = tls
+        settings = settings or Settings()
+        self._options = (
+            *_OPTIONS,
+            ("grpc.keepalive_time_ms", round(1e3 * settings.keepalive)),
+            ("grpc.keepalive_timeout_ms", round(1e3 * settings.keepalive_timeout)),
+        )
         self._token = Token(token_file) if token_file else None
         self._lock = threading.Lock()
         self._at = start % len(self._addresses)
@@ -87,7 +99,7 @@ class Endpoints:
                 raise UnavailableError("the loader is closed")
             address = self.current
             if address not in self._channels:
-                self._channels[address] = _connect(address, self._tls)
+                self._channels[address] = _connect(address, self._tls, self._options)
             return address, self._channels[address]
 
     def _move_on(self, failed: str) -> None:
@@ -136,15 +148,15 @@ def check_addresses(addresses: Sequence[str], *, tls: Tls | None, token_file: Pa
             raise UsageError(f"endpoint {address!r}: a token is sent only over TLS or to this machine; give tls=")
 
 
-def _connect(address: str, tls: Tls | None) -> grpc.Channel:
+def _connect(address: str, tls: Tls | None, options: tuple[tuple[str, Any], ...]) -> grpc.Channel:
     if tls is None:
-        return grpc.insecure_channel(address, options=_OPTIONS)
+        return grpc.insecure_channel(address, options=options)
     try:
         ca, key, cert = (path.read_bytes() if path else None for path in (tls.ca, tls.key, tls.cert))
     except OSError as error:
         raise UsageError(f"tls: {error.filename} cannot be read: {error.strerror}") from None
     credentials = grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
-    return grpc.secure_channel(address, credentials, options=_OPTIONS)
+    return grpc.secure_channel(address, credentials, options=options)
 
 
 def _judge(error: grpc.RpcError, *, doing: str, endpoint: str) -> tuple[HeadraceError, bool]:

@@ -24,7 +24,7 @@ _CLOSE_SECONDS = 5.0
 
 
 class Live:
-    """An open run with its threads, until `close` (which gives the lease back) or `drop` (which keeps it)."""
+    """An open run with its threads, until `close`."""
 
     def __init__(
         self, endpoints: Endpoints, opened: Opened, *, rank: Rank, settings: Settings, stage: Stage, confirms: bool
@@ -68,13 +68,6 @@ class Live:
                 self._session.close(self.ledger.next(), timeout=_CLOSE_SECONDS)
             except HeadraceError as error:
                 log.warning("%s; the lease ends by itself when nothing has been heard of it for a minute", error)
-        self._end()
-
-    def drop(self) -> None:
-        """Ends threads and connections and keeps the lease, for this rank is about to open the run again."""
-        if self._ended or not self.owner.here():
-            return
-        self._stop()
         self._end()
 
     def _stop(self) -> None:

@@ -163,9 +163,11 @@ class Loader(Iterator[Batch]):
         run is opened, at the latest with the next batch.
         """
         state = State.from_dict(state_dict)
+        if self._live is not None:
+            self._live.owner.check()
         live, self._live = self._live, None
         if live is not None:
-            live.drop()
+            live.close()  # the server writes what this rank has said, and lets it begin again at another step
         self._parts, self._whole = iter(()), None
         self._state = state
 
@@ -267,7 +269,13 @@ class Loader(Iterator[Batch]):
         return Opening(run=o.run, mode=mode, launch=o.launch, rank=o.rank, takeover=o.takeover, state=self._state)
 
     def _open(self, opening: Opening) -> tuple[Endpoints, Opened]:
-        endpoints = Endpoints(self._addresses, tls=self._tls, token_file=self._token_file, start=self._rank.rank)
+        endpoints = Endpoints(
+            self._addresses,
+            tls=self._tls,
+            token_file=self._token_file,
+            start=self._rank.rank,
+            settings=self._settings,
+        )
         noted: list[UnavailableError] = []
 
         def note(error: UnavailableError) -> None:

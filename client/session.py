@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from headrace.client.endpoints import Endpoints
 from headrace.client.launch import Launch, Rank, holder
-from headrace.client.settings import Settings
+from headrace.client.settings import MAX_MESSAGE_BYTES, Settings
 from headrace.client.state import State
 from headrace.client.wire import Part, Reply, read_reply
 from headrace.native import __version__, row_digests
-from headrace.proto.errors import DataLossError, UsageError
+from headrace.proto.errors import DataLossError, LimitError, StateMismatchError, UsageError
 from headrace.proto.v1 import data_pb2
 
 MODES = {"train": data_pb2.OPEN_MODE_TRAIN, "observe": data_pb2.OPEN_MODE_OBSERVE}
@@ -60,6 +60,14 @@ class Opened:
                 f"lead {self.lead}; 2 or 4, at least 1, and at least 1 are needed"
             )
 
+        for shape in self.shapes:
+            row_bytes = (shape.seq_len + 1) * self.id_bytes
+            if row_bytes > MAX_MESSAGE_BYTES:
+                raise LimitError(
+                    f"run {self.run}: a row of {shape.seq_len} tokens (from step {shape.begin}) has {row_bytes} bytes, "
+                    f"and this client takes messages of at most {MAX_MESSAGE_BYTES}; use a shorter seq_len"
+                )
+
     def shape(self, step: int) -> Shape | None:
         return next((shape for shape in self.shapes if shape.holds(step)), None)
 
@@ -108,6 +116,11 @@ def open_run(endpoints: Endpoints, opening: Opening, *, timeout: float) -> Opene
         doing=f"open run `{opening.run}` as {opening.mode}",
         read=data_pb2.OpenRunResponse.FromString,
     )
+    if opening.state is not None and answer.next_step != opening.state.next_step:
+        raise StateMismatchError(
+            f"run `{opening.run}`: the state is at step {opening.state.next_step}, the server opened the run at "
+            f"step {answer.next_step}"
+        )
     return Opened(
         run=opening.run,
         run_id=answer.run_id,

@@ -16,6 +16,18 @@ MIB = 1 << 20
 # Largest reply that the client takes. Rows are asked for in ranges well below it.
 MAX_MESSAGE_BYTES = 64 * MIB
 
+_SECONDS = (
+    "call_timeout",
+    "stall_log",
+    "stall_timeout",
+    "open_timeout",
+    "backoff",
+    "backoff_max",
+    "keepalive",
+    "keepalive_timeout",
+    "heartbeat",
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tls:
@@ -42,6 +54,8 @@ class Settings:
     buffer_bytes        token bytes that prefetched batches may hold; one batch is always allowed
     message_bytes       rows are asked for in ranges of about this size (and never more than the server allows)
     backoff, backoff_max  first and longest pause between two tries; each pause is random between 0 and its bound
+    keepalive, keepalive_timeout  an idle or silent connection is asked after so long whether it lives, and given up
+                        when no answer comes; servers refuse to be asked more often than every 10 s
     heartbeat           a lease that is silent for 60 s may be taken, so a paused trainer says this often that it lives
     """
 
@@ -54,18 +68,12 @@ class Settings:
     message_bytes: int = 4 * MIB
     backoff: float = 0.05
     backoff_max: float = 2.0
+    keepalive: float = 30.0
+    keepalive_timeout: float = 10.0
     heartbeat: float = 15.0
 
     def __post_init__(self) -> None:
-        for name in (
-            "call_timeout",
-            "stall_log",
-            "stall_timeout",
-            "open_timeout",
-            "backoff",
-            "backoff_max",
-            "heartbeat",
-        ):
+        for name in _SECONDS:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise UsageError(f"settings: {name} must be a finite number of seconds above 0, not {value!r}")

@@ -103,6 +103,8 @@ class RunHandle:
 
     async def open_lease(self, wish: OpenLease) -> Granted:
         """Takes or joins the lease, in the store, and starts raising the seal under it."""
+        if self._words:
+            await self._advance(None)  # whether the attempt has confirmed a step decides who may join it
         granted = await self._store.call(lambda store: store.open_lease(self.view.run.id, wish))
         self._replace(self.view.with_lease(granted.lease))
         self._words[granted.token] = wish.next_step

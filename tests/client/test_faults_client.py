@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -79,6 +80,69 @@ def test_goes_on_after_the_server_was_killed_and_started_again() -> None:
         process.kill()
         process.wait()
     assert seen == plan(toy)
+
+
+def test_a_paused_server_is_left_for_another_and_its_late_answer_does_no_harm() -> None:
+    toy = Toy(shapes=((40, 4, 16),))
+    with ToyServer(toy) as replica:
+        process, address = spawn({"shapes": toy.shapes})
+        try:
+            settings = Settings(stall_timeout=30, call_timeout=0.5, backoff=0.01)
+            with Loader([address, replica.address], "toy", settings=settings) as loader:
+                seen = [next(loader).row_digests.tobytes() for _ in range(10)]
+                process.send_signal(signal.SIGSTOP)
+                seen += [next(loader).row_digests.tobytes() for _ in range(15)]
+                process.send_signal(signal.SIGCONT)
+                seen += collect(loader)
+                assert loader.stats.longest_wait < 10
+        finally:
+            process.kill()
+            process.wait()
+    assert seen == plan(toy)
+    assert replica.service.confirmed == toy.end
+
+
+def test_many_clients_come_back_by_themselves_after_restarts() -> None:
+    toy = Toy(shapes=((45, 8, 16),), lead=8)
+    options: dict[str, object] = {"shapes": toy.shapes}
+    process, address = spawn(options)
+    found: dict[int, list[bytes]] = {rank: [] for rank in range(8)}
+
+    def train(rank: int) -> None:
+        with Loader(address, "toy", rank=rank, world=8, job="j", settings=QUICK) as loader:
+            for batch in loader:
+                found[rank].append(batch.row_digests.tobytes())
+                time.sleep(0.01)
+
+    ranks = [threading.Thread(target=train, args=(rank,)) for rank in found]
+    try:
+        for thread in ranks:
+            thread.start()
+        for reached in (10, 20, 30):
+            while min(map(len, found.values())) < reached:
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+            process, _ = spawn(options | {"port": int(address.rpartition(":")[2])})
+        for thread in ranks:
+            thread.join(60)
+    finally:
+        process.kill()
+        process.wait()
+    assert [b"".join(parts) for parts in zip(*found.values(), strict=True)] == plan(toy)
+
+
+def test_a_script_that_forgets_to_close_gives_its_lease_back(server: ToyServer) -> None:
+    script = (
+        "import sys; from headrace.client import Loader; loader = Loader(sys.argv[1], 'toy'); "
+        "[next(loader) for _ in range(3)]; sys.exit(int(sys.argv[2]))"
+    )
+    for code in (0, 3):
+        done = subprocess.run([sys.executable, "-c", script, server.address, str(code)], timeout=60, check=False)
+        assert done.returncode == code
+        assert server.service.job is None
+    assert server.service.confirmed == 3
+    assert server.seen.calls["CloseRun"] == 2
 
 
 def spawn(options: dict[str, object]) -> tuple[subprocess.Popen[str], str]:

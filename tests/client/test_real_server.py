@@ -89,10 +89,10 @@ def test_another_seed_is_another_stream(runs: Runs) -> None:
 
 
 def test_world_sizes_change_over_resume_of_resume(runs: Runs) -> None:
-    name = runs.make("resize")
+    name = runs.make("resize", batch=16)
     seen: list[bytes] = []
     state = None
-    for number, (world, steps) in enumerate([(8, 11), (4, 0), (4, 1), (2, 20), (8, 28)]):
+    for number, (world, steps) in enumerate([(8, 11), (4, 0), (4, 1), (16, 20), (8, 28)]):
         with ExitStack() as stack:
             loaders = runs.ranks(stack, name, world, state, job=f"job-{number}")
             seen += take(loaders, steps)
@@ -100,6 +100,24 @@ def test_world_sizes_change_over_resume_of_resume(runs: Runs) -> None:
             state = states[0]
             assert all(other == state for other in states), "the state depends on the rank"
     assert seen == runs.planned(name)
+
+
+def test_every_step_can_be_resumed_at(runs: Runs) -> None:
+    """Among them the ends of passes: the smallest domain has fewer windows than the run takes from it."""
+    name = runs.make("every")
+    planned = runs.planned(name)
+    with runs.loader(name, job="whole") as loader:
+        states = [loader.state_dict()]
+        for _ in range(STEPS):
+            next(loader)
+            states.append(loader.state_dict())
+    with runs.loader(name, job="again") as loader:
+        for step, state in enumerate(states):
+            loader.load_state_dict(state)
+            batch = next(loader, None)
+            assert (batch is None) == (step == STEPS)
+            if batch is not None:
+                assert (batch.step, join([batch])) == (step, planned[step])
 
 
 def test_a_world_that_does_not_divide_is_refused_naming_the_step(runs: Runs) -> None:
