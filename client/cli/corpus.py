@@ -166,6 +166,30 @@ def show(path: str, sample: int | None, as_json: bool) -> None:
         _tell_sample(corpus_path(path), sample)
 
 
+@corpus.command()
+@click.argument("path", metavar="CORPUS.toml|MANIFEST")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@dry_run_option
+@json_option
+def export(path: str, folder: Path, dry_run: bool, as_json: bool) -> None:
+    """Writes the held-out documents of each domain to FOLDER, with a task file for lm-evaluation-harness."""
+    from headrace.server.corpus.build import corpus_path
+    from headrace.server.corpus.export import export_holdout
+    from headrace.server.corpus.records import Manifest
+    from headrace.server.corpus.shard import HOLDOUT
+
+    found = corpus_path(path)
+    manifest = Manifest.load(found)
+    if dry_run:
+        counts = {domain.name: domain.total("documents", HOLDOUT) for domain in manifest.domains if domain.holdout}
+    else:
+        counts = export_holdout(manifest, found.parent, folder)
+    if as_json:
+        print_json(counts)
+    else:
+        print_table(("domain", "documents"), list(counts.items()))
+
+
 @corpus.command(name="hash")
 @click.argument("file", type=click.File("rb"), default="-")
 def hash_text(file: BinaryIO) -> None:

@@ -185,3 +185,13 @@ def corpus_path(spec_or_manifest: str | Path) -> Path:
     if path.suffix == ".toml":
         return CorpusSpec.from_file(path).manifest_path
     return path / "manifest.json" if path.is_dir() else path
+
+
+def ready_manifest(path: Path, *, progress: Callable[[Advance], None] | None = None) -> Path:
+    """The manifest that a path means; that of a CORPUS.toml is built first when it is not there."""
+    if path.suffix != ".toml":
+        return corpus_path(path)
+    spec = CorpusSpec.from_file(path)
+    if not spec.manifest_path.exists():
+        build_corpus(spec, progress=progress)
+    return spec.manifest_path

@@ -20,7 +20,7 @@ from headrace.server.corpus.documents import EMPTY, NULL, Row, Rows, decode
 from headrace.server.corpus.spec import DomainSpec
 
 # Rows at a time: few enough that documents of a megabyte stay small in memory, whatever the row group.
-_ROWS = 128
+_ROWS = 64
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 Path = tuple[str, ...]
 

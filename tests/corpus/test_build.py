@@ -115,7 +115,7 @@ def test_killed_build_leaves_nothing_half_and_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "headrace.client.cli.main", "corpus", "build", str(root / "CORPUS.toml")]
     program = "from headrace.client.cli.main import run; run()"
     command = [sys.executable, "-c", program, *command[3:], "--workers", "2"]
-    for attempt in range(4):
+    for attempt in range(3):
         process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
         time.sleep(0.5 + 0.25 * attempt)
         with_group = process.poll() is None

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import json
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from headrace.client.cli import main
 from small_corpus import save_byte_tokenizer, some_texts, write_jsonl
 
 
-def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    program = "from headrace.client.cli.main import run; run()"
-    command = [sys.executable, "-c", program, "corpus", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+@dataclass(frozen=True)
+class Done:
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str | Path, code: int = 0) -> Done:
+    """The command as its entry point runs it, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["headrace", "corpus", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main.run()
+    assert left.value.code == code, err.getvalue()
+    return Done(out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
@@ -47,6 +58,20 @@ def test_build_show_verify(toml: Path) -> None:
     assert "damaged: store/" in run("verify", toml, code=1).stdout
     run("build", toml, "--check")
     run("verify", toml)
+
+
+def test_export_gives_the_held_out_texts_and_their_task(toml: Path) -> None:
+    texts = some_texts(5, 400, longest=20)
+    write_jsonl(toml.parent / "raw/a.jsonl", texts)
+    run("build", toml)
+    assert "holds documents out" in run("export", toml, toml.parent / "x", code=2).stderr
+    toml.write_text(toml.read_text(encoding="utf-8") + "holdout = 0.1\n", encoding="utf-8")
+    shown = json.loads(run("build", toml, "--json").stdout)
+    counts = json.loads(run("export", toml, toml.parent / "held", "--json").stdout)
+    lines = (toml.parent / "held/d.jsonl").read_text(encoding="utf-8").splitlines()
+    assert counts == {"d": shown["held_out"]} == {"d": len(lines)}
+    assert {json.loads(line)["text"] for line in lines} < set(texts)
+    assert "loglikelihood_rolling" in (toml.parent / "held/d.yaml").read_text(encoding="utf-8")
 
 
 def test_array_job(toml: Path) -> None:
