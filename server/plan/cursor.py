@@ -96,27 +96,40 @@ def from_json(text: str, domains: Sequence[str]) -> Cursor:
         rows = {name: [int(word) for word in row] for name, row in values["domains"].items()}
         state = np.array([rows.pop(name, [0] * len(FIELDS)) for name in domains], dtype=np.uint64)
         good = values["schema"] == 1 and values["fields"] == list(FIELDS) and not rows
-        if good and state.shape == (len(domains), len(FIELDS)):
+        if good and state.shape == (len(domains), len(FIELDS)) and _is_sound(state):
             return Cursor(step=int(values["step"]), domains=tuple(domains), state=state)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         pass
-    raise DataLossError(f"an anchor cannot be read: {text[:80]!r}; delete the anchors, they are made again")
+    raise DataLossError(f"an anchor cannot be read: {text[:80]!r}; delete the anchors of the run, they are made again")
+
+
+def _is_sound(state: Words) -> bool:
+    """Places of a pass in order: where generations joined, what is dealt, its length."""
+    split, index, windows = (state[:, FIELDS.index(name)] for name in ("split", "index", "windows"))
+    return bool(((split <= index) & (index <= windows)).all())
 
 
 class Anchors:
-    """Cursors by step: those of the store for good, and the latest few. May be used by several threads."""
+    """Cursors by step: those of the store for good, read when they are needed, and the latest few.
 
-    def __init__(self, kept: Iterable[Cursor]) -> None:
+    May be used by several threads.
+    """
+
+    def __init__(self, first: Cursor, stored: Iterable[tuple[int, str]] = ()) -> None:
         self._lock = threading.Lock()
-        self._kept = {cursor.step: cursor for cursor in kept}
+        self._domains = first.domains
+        self._kept: dict[int, Cursor | str] = {**dict(stored), first.step: first}
         self._recent: dict[int, Cursor] = {}
         self._steps = sorted(self._kept)
 
     def nearest(self, step: int) -> Cursor:
-        """The latest cursor at or before a step."""
+        """The latest cursor at or before a step. Raises DataLossError when the store's cannot be read."""
         with self._lock:
             at = self._steps[bisect_right(self._steps, step) - 1]
-            return self._recent.get(at) or self._kept[at]
+            found = self._recent.get(at) or self._kept[at]
+            if isinstance(found, str):
+                found = self._kept[at] = from_json(found, self._domains)
+            return found
 
     def remember(self, cursor: Cursor) -> None:
         """Keeps a cursor until 32 others have come after it."""
@@ -130,15 +143,13 @@ class Anchors:
                 del self._recent[oldest]
                 self._steps.remove(oldest)
 
-    def keep(self, cursor: Cursor) -> None:
-        """Keeps a cursor for good."""
+    def below(self, step: int, first: Cursor) -> Anchors:
+        """Those up to and at a step, over the domains of `first`, which is the first cursor of all."""
         with self._lock:
-            if cursor.step not in self._kept and cursor.step not in self._recent:
-                insort(self._steps, cursor.step)
-            self._recent.pop(cursor.step, None)
-            self._kept[cursor.step] = cursor
-
-    def below(self, step: int) -> list[Cursor]:
-        """All cursors up to and at a step."""
-        with self._lock:
-            return [cursor for cursor in (*self._kept.values(), *self._recent.values()) if cursor.step <= step]
+            held = {**self._kept, **self._recent}
+        made = Anchors(first)
+        for at in sorted(at for at in held if first.step < at <= step):
+            cursor = held[at]
+            made._kept[at] = cursor if isinstance(cursor, str) else cursor.over(first.domains)
+            made._steps.append(at)
+        return made

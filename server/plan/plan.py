@@ -93,15 +93,13 @@ class Plan:
         check_names(spec, self.names)
         self._masks = tuple(event for event in self.holding if isinstance(event.body, MaskBody))
         self._pieces: dict[int, Piece] = {}  # by first step of the span
-        self._anchors = Anchors([cursors.empty(self.names) if past is None else past.cursor.over(self.names)])
-        for _, text in anchors:
-            self._anchors.keep(cursors.from_json(text, self.names))
+        self._start = cursors.empty(self.names) if past is None else past.cursor.over(self.names)
+        self._anchors = Anchors(self._start, anchors)
 
     def with_events(self, events: Sequence[Event]) -> Plan:
         """The plan of another log, cheap when it begins as this one does."""
         plan = self._with(events)
-        kept = self._anchors.below(_first_difference(self.live, plan.live))
-        plan._anchors = Anchors([cursor.over(plan.names) for cursor in kept])
+        plan._anchors = self._anchors.below(_first_difference(self.live, plan.live), plan._start)
         old = {span.first: span for span in self.timeline.spans} if plan.names == self.names else {}
         same = (span.first for span in plan.timeline.spans if old.get(span.first) == span)
         plan._pieces = {first: self._pieces[first] for first in same if first in self._pieces}
