@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -286,3 +288,18 @@ def test_blocks_go_on_at_the_next_group_when_seq_len_changes() -> None:
 def test_blocks_need_a_seq_len_that_divides_a_group() -> None:
     with pytest.raises(UsageError, match="seq_len 4 does not divide block_tokens 10"):
         in_blocks(phase({"a": 1.0}), block=10)
+
+
+def test_the_step_by_hand_in_the_readme() -> None:
+    text = (Path(__file__).resolve().parents[2] / "server/plan/README.md").read_text()
+    stream = plan(spec(phase({"a": 0.5, "b": 0.3, "c": 0.2}, 5, batch=4)), dict.fromkeys("abc", 4000))
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert len(rows) == 5
+    for step, before, counts, after in rows:
+        credit = stream.cursor(int(step)).credit + stream.shares(int(step)) * 4
+        assert [float(part) for part in before.split(",")] == pytest.approx(credit / 2**32, abs=1e-6)
+        dealt = np.bincount(stream.draw(int(step)).domains, minlength=3)
+        assert [int(part) for part in counts.split(",")] == dealt.tolist()
+        assert [float(part) for part in after.split(",")] == pytest.approx(
+            stream.cursor(int(step) + 1).credit / 2**32, abs=1e-6
+        )

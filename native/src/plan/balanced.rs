@@ -129,36 +129,64 @@ impl Bulk<'_> {
         times
     }
 
+    /// At most `steps` steps one by one; returns how many the limits allowed.
     fn steps(&mut self, steps: u64) -> u64 {
-        let limited = self.limits.iter().any(|&limit| limit < u64::MAX);
         let mut scratch = Vec::with_capacity(self.credits.len());
-        let mut undo = (vec![0; self.credits.len()], vec![0; self.counts.len()]);
-        for done in 0..steps {
-            if limited {
-                undo.0.copy_from_slice(self.credits);
-                undo.1.copy_from_slice(self.counts);
+        let mut done = 0;
+        while done < steps {
+            let free = self.free_steps().min(steps - done);
+            for _ in 0..free {
+                self.step(&mut scratch);
             }
-            self.credits
-                .iter_mut()
-                .zip(self.adds)
-                .for_each(|(credit, add)| *credit += add);
-            give(self.credits, self.batch, self.counts, &mut scratch);
-            if limited
-                && self
-                    .counts
-                    .iter()
-                    .zip(self.limits)
-                    .any(|(count, limit)| count > limit)
-            {
-                self.credits.copy_from_slice(&undo.0);
-                self.counts.copy_from_slice(&undo.1);
-                return done;
-            }
-            if let Some(seen) = &mut self.seen {
-                watch(seen, self.credits.iter().copied());
+            done += free;
+            if done < steps && free == 0 {
+                if !self.checked_step(&mut scratch) {
+                    return done;
+                }
+                done += 1;
             }
         }
         steps
+    }
+
+    /// Steps that cannot reach a limit, whoever gets their slots.
+    fn free_steps(&self) -> u64 {
+        let left = self
+            .limits
+            .iter()
+            .zip(&*self.counts)
+            .map(|(limit, count)| limit - count);
+        left.min().unwrap_or(u64::MAX) / self.batch
+    }
+
+    fn step(&mut self, scratch: &mut Vec<u64>) {
+        self.credits
+            .iter_mut()
+            .zip(self.adds)
+            .for_each(|(credit, add)| *credit += add);
+        give(self.credits, self.batch, self.counts, scratch);
+        if let Some(seen) = &mut self.seen {
+            watch(seen, self.credits.iter().copied());
+        }
+    }
+
+    /// One step, unless it takes a domain beyond its limit; then nothing changes.
+    fn checked_step(&mut self, scratch: &mut Vec<u64>) -> bool {
+        let (mut credits, mut counts) = (self.credits.to_vec(), self.counts.to_vec());
+        credits
+            .iter_mut()
+            .zip(self.adds)
+            .for_each(|(credit, add)| *credit += add);
+        give(&mut credits, self.batch, &mut counts, scratch);
+        if counts
+            .iter()
+            .zip(self.limits)
+            .any(|(count, limit)| count > limit)
+        {
+            return false;
+        }
+        self.step(scratch);
+        true
     }
 }
 
