@@ -95,7 +95,8 @@ class BpeTrainer:
         counter: PieceCounter,
         *,
         languages: int,
-        development: bool,
+        development: str,
+        lines: int,
         max_tokens: int,
         max_merges: int,
         global_merges: int = 0,
@@ -104,6 +105,8 @@ class BpeTrainer:
         ratio: Sequence[float] | None = None,
         stop_when_exhausted: bool = False,
         least_word_count: int = 1,
+        mixed: tuple[int, int, float, float] | None = None,
+        norm: tuple[int, int, int] | None = None,
     ) -> BpeTrainer: ...
     def run(self) -> list[tuple[int, int, int, int | None, int, int]]: ...
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from headrace.proto.errors import UsageError
 from headrace.tokenizer import pretokenizer
@@ -27,6 +28,14 @@ class TrainSpec:
             classical ones; `hybrid+window` is both.
         global_merges: classical merges at the start; for the hybrid variants half of all merges when not given.
         window, alpha: of the last `window` merges one language may have had alpha / number of languages.
+        evidence: what a pair is worth to a language: `train`, its count in the training text (as published), or `mix`,
+            `mix` parts of its count in the development text and 1 - `mix` of that in the training text, both per byte.
+            With `mix` a language whose best pair is worth less than `kappa` of the best of all has no say, and `eta`
+            (0.1 to 0.3 protects large languages) adds what the pair is worth to the others.
+        objective: `worst` serves the neediest language; `pnorm` takes the pair that lowers the `power`-norm of all
+            costs most (it always uses mixed evidence; power 1 is classical BPE on both texts).
+        split_dev: use odd development lines as evidence and even ones as cost, so that what a large vocabulary learns
+            by heart is no score.
         ratio: wanted compression of each language, relative to each other, instead of development text; for parallel
             quality set it to the bytes of one parallel sentence.
         min_frequency: least occurrences of a pair in the training text of the language that it is merged for.
@@ -43,6 +52,13 @@ class TrainSpec:
     merges: int | None = None
     variant: str = "base"
     global_merges: int | None = None
+    evidence: str = "train"
+    mix: float = 0.5
+    eta: float = 0.0
+    kappa: float = 0.02
+    objective: str = "worst"
+    power: int = 32
+    split_dev: bool = False
     window: int = 100
     alpha: float = 2.0
     ratio: Mapping[str, float] = field(default_factory=dict)
@@ -56,6 +72,8 @@ class TrainSpec:
 
     def __post_init__(self) -> None:
         _check_choice("variant", self.variant, VARIANTS)
+        _check_choice("evidence", self.evidence, ("train", "mix"))
+        _check_choice("objective", self.objective, ("worst", "pnorm"))
         _check_choice("compat", self.compat, (None, "reference"))
         pretokenizer.checked(self.pretokenizer)
         if (self.vocab_size is None) == (self.merges is None):
@@ -68,10 +86,33 @@ class TrainSpec:
             )
         if self.global_merges is not None and "hybrid" not in self.variant:
             raise UsageError(f"global merges belong to the hybrid variants, not to `{self.variant}`")
-        for name in ("window", "alpha", "min_frequency", "least_word_count", "threads"):
+        self._check_rule()
+        for name in ("window", "alpha", "power", "min_frequency", "least_word_count", "threads"):
             _check_positive(name, getattr(self, name))
         for language, ratio in self.ratio.items():
             _check_positive(f"ratio of {language}", ratio)
+
+    def _check_rule(self) -> None:
+        if not (0 <= self.mix <= 1 and 0 <= self.kappa <= 1 and 0 <= self.eta < math.inf):
+            raise UsageError(
+                f"mix and kappa must lie between 0 and 1 and eta be 0 or more, not {self.mix}, {self.kappa}, {self.eta}"
+            )
+        if self.objective == "pnorm" and (self.variant != "base" or self.ratio):
+            raise UsageError("the objective `pnorm` chooses no language, so it goes with the variant `base` alone")
+        if self.variant == "classical" and (self.evidence != "train" or self.split_dev):
+            raise UsageError("the variant `classical` uses no development text; for both texts use `pnorm` of power 1")
+        if self.split_dev and not self.uses_mix:
+            raise UsageError("split development text needs evidence from it: evidence `mix` or objective `pnorm`")
+
+    @property
+    def uses_mix(self) -> bool:
+        """Whether development text is evidence."""
+        return self.evidence == "mix" or self.objective == "pnorm"
+
+    @property
+    def mix_fraction(self) -> tuple[int, int]:
+        """`mix` as whole numbers, so that keys are integers."""
+        return Fraction(str(self.mix)).limit_denominator(1000).as_integer_ratio()
 
     def _check_size(self) -> None:
         if len(set(self.specials)) != len(self.specials) or "" in self.specials:

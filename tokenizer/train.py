@@ -46,7 +46,7 @@ class TrainReport:
         documents, bytes, pieces: of the training text, by language (under "all" for the classical variant).
         tokens_before, tokens_after: on the text that scores are taken from, by language.
         trace: for each merge the language it was for (index, None in the global phase), the pair's count in its
-            training text, and its tokens before the merge.
+            evidence, and the tokens that the merge saved in that language's score text.
         warnings: what a user should look at.
     """
 
@@ -107,14 +107,16 @@ class _Job:
         self.dev = self._development(dev)
         # Classical training needs no languages: one column for all is the same and faster.
         self.languages = ("all",) if self.is_classical else self.names
-        self.counter = PieceCounter(spec.pretokenizer, len(self.languages) * (2 if self.dev else 1))
+        self.parts = _parts(self.dev, split=spec.split_dev)
+        self.counter = PieceCounter(spec.pretokenizer, len(self.languages) * (1 + len(self.parts)))
 
     def _development(self, dev: Mapping[str, Iterable[Text]] | None) -> dict[str, Sequence[str]]:
         if self.is_classical:
             return {}
         if self.spec.ratio:
             _check_languages("ratio", self.spec.ratio, self.names)
-            return {}
+            if not self.spec.uses_mix:
+                return {}
         if dev is None:
             raise UsageError(
                 f"the variant `{self.spec.variant}` needs development text (aligned lines in each language) "
@@ -147,7 +149,7 @@ class _Job:
             pieces={name: seen[2] for name, seen in zip(self.languages, counted, strict=True)},
             tokens_before=before,
             tokens_after=self._totals(trainer),
-            trace=[(language, count, tokens) for _, _, _, language, count, tokens in rows],
+            trace=[(language, count, saved) for _, _, _, language, count, saved in rows],
             warnings=tuple(self._warnings(trainer, exhausted)),
         )
         return tokenizer, report
@@ -158,21 +160,23 @@ class _Job:
             self.progress(Progress(stage="count", done=index, total=len(self.names), note=name))
             column = 0 if self.is_classical else index
             count_texts(self.counter, column, self.texts[name], field=self.field, lines=lines, threads=threads)
-            if name in self.dev:
-                given = [line + "\n" for line in self.dev[name]] if lines else self.dev[name]
-                column = len(self.languages) + index
+            for number, part in enumerate(self.parts, start=1):
+                given = [line + "\n" for line in part[name]] if lines else part[name]
+                column = len(self.languages) * number + index
                 count_texts(self.counter, column, given, field=self.field, lines=False, threads=threads)
 
     def _trainer(self) -> BpeTrainer:
         spec, languages = self.spec, len(self.languages)
         # The reference divides by one language more after global merges.
         quirk = spec.compat is not None and spec.global_steps > 0
+        is_norm = spec.objective == "pnorm"
         window = (spec.window, spec.alpha, languages + quirk) if "window" in spec.variant else None
         try:
             return BpeTrainer(
                 self.counter,
                 languages=languages,
-                development=bool(self.dev),
+                development=("none", "shared", "split")[len(self.parts)],
+                lines=len(next(iter(self.parts[0].values()))) if self.parts else 0,
                 max_tokens=spec.max_tokens,
                 max_merges=spec.max_merges,
                 global_merges=spec.global_steps,
@@ -181,13 +185,16 @@ class _Job:
                 ratio=[spec.ratio[name] for name in self.names] if spec.ratio and not self.is_classical else None,
                 stop_when_exhausted=spec.compat is not None,
                 least_word_count=spec.least_word_count,
+                mixed=(*spec.mix_fraction, spec.eta, spec.kappa) if spec.evidence == "mix" and not is_norm else None,
+                norm=(*spec.mix_fraction, spec.power) if is_norm else None,
             )
         except ValueError as error:
             raise UsageError(f"cannot train: {error}") from None
 
     def _totals(self, trainer: BpeTrainer) -> dict[str, int]:
         totals = trainer.totals
-        return dict(zip(self.languages, totals[-len(self.languages) :], strict=True))
+        first = 0 if self.spec.ratio else len(self.languages) * len(self.parts)
+        return dict(zip(self.languages, totals[first : first + len(self.languages)], strict=True))
 
     def _merge(self, trainer: BpeTrainer) -> list[_Row]:
         rows: list[_Row] = []
@@ -201,7 +208,7 @@ class _Job:
         if self.is_classical:
             return ""
         worst, tokens = max(self._totals(trainer).items(), key=lambda item: item[1])
-        lines = len(self.dev[worst]) if self.dev else 0
+        lines = len(self.parts[-1][worst]) if self.parts and not self.spec.ratio else 0
         return f"worst {worst}" + (f" {tokens / lines:.1f} tokens a line" if lines else "")
 
     def _tokenizer(self, rows: Sequence[_Row]) -> Tokenizer:
@@ -241,6 +248,15 @@ _Row = tuple[int, int, int, int | None, int, int]
 
 class SmallVocabularyError(HeadraceError):
     """The text has too few pairs for the vocabulary asked for."""
+
+
+def _parts(dev: Mapping[str, Sequence[str]], *, split: bool) -> list[Mapping[str, Sequence[str]]]:
+    """The development text as the trainer uses it: whole, or odd lines for evidence and even ones for the cost."""
+    if not dev:
+        return []
+    if not split:
+        return [dev]
+    return [{name: lines[start::2] for name, lines in dev.items()} for start in (0, 1)]
 
 
 def _check_languages(what: str, given: Iterable[str], names: Sequence[str]) -> None:

@@ -7,13 +7,16 @@
 
 pub mod alphabet;
 pub mod cells;
+pub mod config;
 pub mod encoder;
+pub mod evidence;
 pub mod pairs;
 pub mod pattern;
 pub mod piece;
 pub mod queue;
 pub mod scan;
 pub mod select;
+pub mod slots;
 pub mod tokens;
 pub mod trainer;
 pub mod unicode;

@@ -28,6 +28,32 @@ pub struct Pairs {
     wasted: usize,
 }
 
+/// Counts of one pair, columns ascending.
+pub struct PairCounts<'a>(&'a [u64]);
+
+impl PairCounts<'_> {
+    /// (column, count) of each column.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.0
+            .iter()
+            .map(|packed| ((packed >> COUNT_BITS) as usize, packed & COUNT))
+    }
+
+    /// The count in one column.
+    #[inline]
+    pub fn get(&self, column: usize) -> u64 {
+        let at = self
+            .0
+            .partition_point(|packed| ((packed >> COUNT_BITS) as usize) < column);
+        let found = self
+            .0
+            .get(at)
+            .filter(|packed| (**packed >> COUNT_BITS) as usize == column);
+        found.map_or(0, |packed| packed & COUNT)
+    }
+}
+
 fn key(ids: (u32, u32)) -> u64 {
     (ids.0 as u64) << 32 | ids.1 as u64
 }
@@ -67,23 +93,10 @@ impl Pairs {
         first as usize..first as usize + len as usize
     }
 
-    /// (column, count) of each column that had the pair when it was made, ascending.
+    /// The counts of a pair in the columns that had it when it was made.
     #[inline]
-    pub fn columns(&self, number: u32) -> impl Iterator<Item = (usize, u64)> {
-        self.counts[self.range(number)]
-            .iter()
-            .map(|packed| ((packed >> COUNT_BITS) as usize, packed & COUNT))
-    }
-
-    /// The count of a pair in one column.
-    #[inline]
-    pub fn count(&self, number: u32, column: usize) -> u64 {
-        let counts = &self.counts[self.range(number)];
-        let at = counts.partition_point(|packed| ((packed >> COUNT_BITS) as usize) < column);
-        counts
-            .get(at)
-            .filter(|packed| (**packed >> COUNT_BITS) as usize == column)
-            .map_or(0, |packed| packed & COUNT)
+    pub fn counts(&self, number: u32) -> PairCounts<'_> {
+        PairCounts(&self.counts[self.range(number)])
     }
 
     /// Take `row` off the counts of a pair.

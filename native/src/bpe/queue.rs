@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 /// An ordered key with a level: keys of a higher level are larger.
-pub trait Key: Copy + Ord + Default {
+pub trait Key: Copy + Ord + Default + Send + Sync {
     fn level(self) -> usize;
 }
 

@@ -1,76 +1,26 @@
 //! The merge loop: classical and parity-aware BPE, exact.
 //!
-//! Columns 0..L are the languages' training text and, with a development set, L..2L their development text. Each step
-//! chooses a language (`select`), takes its most frequent pair by the counts of its training text (ties: the largest
-//! (left, right) strings) and merges it everywhere, in both texts. The first `global_merges` steps choose by the sum
-//! over languages instead. Only the pairs around the merged places are touched.
+//! Columns 0..L are the languages' training text, the next ones their development text (see `config`). Each step
+//! chooses a language (`select`), takes the pair that is worth most to it (`evidence`; ties: the largest (left, right)
+//! strings) and merges it everywhere, in all columns. The first `global_merges` steps choose by the sum of the
+//! training counts instead. Only the pairs around the merged places are touched.
 //!
 //! Every merge makes a string that was no token before, so a vocabulary of n ids needs n - 256 merges. For suppose a
 //! string S was made of (l, r), and later of another pair at another place. Nothing outside S crossed its bounds at
 //! either place, and inside them the same pairs met: a run "x x x" that reaches over a bound from the left would merge
 //! across it, or begin anew at it. So both places were cut alike, and the first merge joined both.
 
-use crate::bpe::cells::{Cells, MAX_TOKENS};
+use std::cmp::Ordering;
+
+use crate::bpe::cells::Cells;
+use crate::bpe::config::{Config, Rule};
+use crate::bpe::evidence::{Counts, Evidence, Mixed, PowerNorm, TrainCounts};
 use crate::bpe::pairs::Pairs;
 use crate::bpe::queue::Queue;
-use crate::bpe::select::{Selector, Window};
+use crate::bpe::select::Selector;
+use crate::bpe::slots::Slots;
 use crate::bpe::tokens::Tokens;
 use crate::bpe::words::Words;
-
-/// What to learn.
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub languages: usize,
-    /// Whether columns L..2L hold development text
-    pub development: bool,
-    /// Most tokens to make, the 256 bytes included
-    pub max_tokens: usize,
-    /// Most merges to write
-    pub max_merges: usize,
-    /// Steps that choose the pair by the sum over languages, before parity begins
-    pub global_merges: usize,
-    /// A pair must occur this often in the training text of the language that asks for it
-    pub min_frequency: u64,
-    pub window: Option<Window>,
-    /// Wanted compression of each language, relative to the first; instead of a development set
-    pub ratio: Option<Vec<f64>>,
-    /// End at the first exhausted language, as the reference implementation does
-    pub stop_when_exhausted: bool,
-}
-
-impl Config {
-    fn check(&self, words: &Words) -> Result<(), String> {
-        let columns = self.languages * if self.development { 2 } else { 1 };
-        if self.languages == 0 || words.columns != columns {
-            return Err(format!(
-                "{} columns of text were counted, {columns} are needed",
-                words.columns
-            ));
-        }
-        if self.max_tokens > MAX_TOKENS || self.max_tokens < 256 {
-            return Err(format!(
-                "a vocabulary must hold between 256 and {MAX_TOKENS} tokens, not {}",
-                self.max_tokens
-            ));
-        }
-        if let Some(ratio) = &self.ratio
-            && (ratio.len() != self.languages || ratio.iter().any(|r| !r.is_finite() || *r <= 0.0))
-        {
-            return Err(format!(
-                "ratios must be {} positive numbers, not {ratio:?}",
-                self.languages
-            ));
-        }
-        match self.window {
-            Some(Window { size, alpha, .. }) if size == 0 || !alpha.is_finite() || alpha <= 0.0 => {
-                Err(format!(
-                    "a window needs a positive size and alpha, not {size} and {alpha}"
-                ))
-            }
-            _ => Ok(()),
-        }
-    }
-}
 
 /// One merge, with what chose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +28,12 @@ pub struct Merge {
     pub left: u32,
     pub right: u32,
     pub token: u32,
-    /// None in the global phase
+    /// None in the global phase, and for a norm
     pub language: Option<u32>,
     /// Occurrences in the text of who chose it
     pub count: u64,
-    /// Tokens of that language before the merge, in the text that its score is taken from
-    pub tokens_before: u64,
+    /// Tokens that it saved in the text that is that language's score (of all languages when there is none)
+    pub saved: u64,
 }
 
 /// What a step did.
@@ -96,71 +46,68 @@ pub enum Step {
     Exhausted,
 }
 
-/// Neighbours of a merged pair on one side, each with its counts and places.
-#[derive(Default)]
-struct Slots {
-    /// Slot + 1 of a token id, 0 where it has none
-    of: Vec<u32>,
-    ids: Vec<u32>,
-    rows: Vec<u64>,
-    places: Vec<Vec<u32>>,
+/// A training run that is stepped.
+pub trait MergeLoop: Send + Sync {
+    /// Do one merge.
+    fn step(&mut self) -> Step;
+    /// Number of tokens of each column now.
+    fn totals(&self) -> &[u64];
+    /// For each language, the number of merges after which it had no pair left.
+    fn exhausted(&self) -> &[Option<usize>];
 }
 
-impl Slots {
-    #[inline]
-    fn slot(&mut self, id: u32, columns: usize) -> usize {
-        let slot = self.of[id as usize];
-        if slot > 0 {
-            return slot as usize - 1;
+/// Begin a training run.
+pub fn start(words: Words, config: Config) -> Result<Box<dyn MergeLoop>, String> {
+    config.check(&words)?;
+    let min_frequency = config.min_frequency.max(1);
+    Ok(match config.rule {
+        Rule::Train => {
+            let evidence = TrainCounts {
+                languages: config.languages,
+                min_frequency,
+            };
+            Box::new(Trainer::new(words, config, evidence)?)
         }
-        self.ids.push(id);
-        self.of[id as usize] = self.ids.len() as u32;
-        self.rows.resize(self.ids.len() * columns, 0);
-        if self.places.len() < self.ids.len() {
-            self.places.push(Vec::new());
+        Rule::Mixed {
+            part,
+            whole,
+            eta,
+            kappa,
+        } => {
+            let evidence = Mixed {
+                sizes: config.sizes(),
+                part,
+                whole,
+                eta,
+                kappa,
+                min_frequency,
+            };
+            Box::new(Trainer::new(words, config, evidence)?)
         }
-        self.ids.len() - 1
-    }
-
-    fn row(&self, id: u32, columns: usize) -> Option<&[u64]> {
-        let slot = self.of[id as usize].checked_sub(1)? as usize;
-        Some(&self.rows[slot * columns..(slot + 1) * columns])
-    }
-
-    /// Each neighbour with its counts, in slot order.
-    fn rows(&self, columns: usize) -> impl Iterator<Item = (u32, &[u64])> {
-        self.ids
-            .iter()
-            .copied()
-            .zip(self.rows.chunks_exact(columns))
-    }
-
-    fn subtract(&mut self, id: u32, taken: &[u64], columns: usize) {
-        let slot = self.slot(id, columns);
-        let row = &mut self.rows[slot * columns..(slot + 1) * columns];
-        row.iter_mut()
-            .zip(taken)
-            .for_each(|(count, taken)| *count -= taken);
-    }
-
-    fn clear(&mut self) {
-        for (slot, id) in self.ids.drain(..).enumerate() {
-            self.of[id as usize] = 0;
-            self.places[slot].clear();
+        Rule::Norm { part, whole, power } => {
+            let evidence = PowerNorm {
+                sizes: config.sizes(),
+                lambda: part as f64 / whole as f64,
+                power,
+                min_frequency,
+                cost: (config.cost_column(), config.lines),
+                weights: vec![1.0; config.languages],
+            };
+            Box::new(Trainer::new(words, config, evidence)?)
         }
-        self.rows.clear();
-    }
+    })
 }
 
 /// The state of a training run.
-pub struct Trainer {
+struct Trainer<E: Evidence> {
     config: Config,
+    evidence: E,
     columns: usize,
     tokens: Tokens,
     cells: Cells,
     pairs: Pairs,
     global: Queue<u64>,
-    queues: Vec<Queue<u64>>,
+    queues: Vec<Queue<E::Key>>,
     selector: Selector,
     /// Tokens of each column, now and at the start
     totals: Vec<u64>,
@@ -171,9 +118,36 @@ pub struct Trainer {
     right: Slots,
 }
 
-impl Trainer {
-    pub fn new(words: Words, config: Config) -> Result<Self, String> {
-        config.check(&words)?;
+impl<E: Evidence> MergeLoop for Trainer<E> {
+    fn step(&mut self) -> Step {
+        if self.merges >= self.config.max_merges || self.tokens.len() >= self.config.max_tokens {
+            return Step::Complete;
+        }
+        let chosen = if self.is_global() {
+            self.choose_global()
+        } else {
+            self.choose()
+        };
+        match chosen {
+            Some((pair, language, count)) => Step::Merged(self.apply(pair, language, count)),
+            None => Step::Exhausted,
+        }
+    }
+
+    fn totals(&self) -> &[u64] {
+        &self.totals
+    }
+
+    fn exhausted(&self) -> &[Option<usize>] {
+        &self.exhausted
+    }
+}
+
+/// Pair, language and count of the next merge.
+type Choice = (u32, Option<usize>, u64);
+
+impl<E: Evidence> Trainer<E> {
+    fn new(words: Words, config: Config, evidence: E) -> Result<Self, String> {
         let columns = words.columns;
         let mut totals = vec![0; columns];
         for (word, counts) in words.iter() {
@@ -183,42 +157,26 @@ impl Trainer {
         }
         let cells = Cells::new(&words)?;
         drop(words);
-        let slots = || Slots {
-            of: vec![0; config.max_tokens.max(256) + 1],
-            ..Slots::default()
-        };
         let mut trainer = Self {
             columns,
             tokens: Tokens::bytes(),
             cells,
             pairs: Pairs::default(),
             global: Queue::default(),
-            queues: (0..config.languages).map(|_| Queue::default()).collect(),
+            queues: (0..evidence.queues()).map(|_| Queue::default()).collect(),
             selector: Selector::new(config.languages, config.window),
             initial: totals.clone(),
             totals,
             exhausted: vec![None; config.languages],
             merges: 0,
-            left: slots(),
-            right: slots(),
+            left: Slots::new(config.max_tokens),
+            right: Slots::new(config.max_tokens),
             config,
+            evidence,
         };
+        trainer.evidence.observe(&trainer.totals);
         trainer.count_bytes();
         Ok(trainer)
-    }
-
-    /// Number of tokens of each column now.
-    pub fn totals(&self) -> &[u64] {
-        &self.totals
-    }
-
-    /// For each language, the number of merges after which it had no pair left.
-    pub fn exhausted(&self) -> &[Option<usize>] {
-        &self.exhausted
-    }
-
-    pub fn tokens(&self) -> usize {
-        self.tokens.len()
     }
 
     fn is_global(&self) -> bool {
@@ -247,110 +205,148 @@ impl Trainer {
 
     /// Keep a pair if it can ever be merged, and queue it for those who can choose it.
     fn keep(&mut self, ids: (u32, u32), row: &[u64], places: &[u32]) {
-        let train = &row[..self.config.languages];
-        let least = self.config.min_frequency.max(1);
-        let sum: u64 = train.iter().sum();
-        let most = if self.is_global() {
-            sum
+        let sum = if self.is_global() {
+            self.global_key(&row)
         } else {
-            train.iter().copied().max().unwrap_or(0)
+            0
         };
-        if most < least {
-            return;
+        let mut number = None;
+        let (evidence, pairs, tokens) = (&self.evidence, &mut self.pairs, &self.tokens);
+        for (at, queue) in self.queues.iter_mut().enumerate() {
+            let key = evidence.key(at, &row);
+            if key > E::Key::default() {
+                let number = *number.get_or_insert_with(|| pairs.push(ids, places, row));
+                queue.push(key, number, |a, b| {
+                    tokens.compare(pairs.ids(a), pairs.ids(b))
+                });
+            }
         }
-        let number = self.pairs.push(ids, places, row);
-        let (pairs, tokens) = (&self.pairs, &self.tokens);
-        let order = |a: u32, b: u32| tokens.compare(pairs.ids(a), pairs.ids(b));
-        if self.merges < self.config.global_merges {
-            self.global.push(sum, number, order);
-        }
-        for (language, &count) in train
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count >= least)
-        {
-            self.queues[language].push(count, number, order);
+        if sum > 0 {
+            let number = *number.get_or_insert_with(|| pairs.push(ids, places, row));
+            self.global.push(sum, number, |a, b| {
+                tokens.compare(pairs.ids(a), pairs.ids(b))
+            });
         }
     }
 
-    /// Do one merge.
-    pub fn step(&mut self) -> Step {
-        if self.merges >= self.config.max_merges || self.tokens.len() >= self.config.max_tokens {
-            return Step::Complete;
-        }
-        if self.is_global() {
-            match self.best_global() {
-                Some((count, pair)) => return Step::Merged(self.apply(pair, None, count)),
-                None => return Step::Exhausted,
+    /// Occurrences in all training text, 0 when there are too few.
+    fn global_key(&self, counts: &impl Counts) -> u64 {
+        let mut sum = 0;
+        counts.each(|column, count| {
+            if column < self.config.languages {
+                sum += count;
             }
+        });
+        if sum < self.config.min_frequency.max(1) {
+            0
+        } else {
+            sum
+        }
+    }
+
+    fn choose_global(&mut self) -> Option<Choice> {
+        let mut queue = std::mem::take(&mut self.global);
+        let best = queue.best(
+            |pair| self.global_key(&self.pairs.counts(pair)),
+            |a, b| self.order(a, b),
+        );
+        self.global = queue;
+        best.map(|(count, pair)| (pair, None, count))
+    }
+
+    fn choose(&mut self) -> Option<Choice> {
+        self.evidence.observe(&self.totals);
+        if self.queues.len() < self.config.languages {
+            let (_, pair) = self.best(0)?;
+            return Some((pair, None, self.evidence.count(0, &self.pairs.counts(pair))));
         }
         let scores = self.scores();
+        let worth = self.worth();
         while let Some(language) = self
             .selector
-            .choose(&scores, |l| self.exhausted[l].is_none())
+            .choose(&scores, |l| self.exhausted[l].is_none() && worth[l])
         {
-            if let Some((count, pair)) = self.best(language) {
+            if let Some((_, pair)) = self.best(language) {
                 self.selector.served(language);
-                return Step::Merged(self.apply(pair, Some(language), count));
+                return Some((
+                    pair,
+                    Some(language),
+                    self.evidence.count(language, &self.pairs.counts(pair)),
+                ));
             }
             self.exhausted[language] = Some(self.merges);
             if self.config.stop_when_exhausted {
                 break;
             }
         }
-        Step::Exhausted
+        None
+    }
+
+    /// Which languages have a best pair that is worth a merge, by the guard of the evidence.
+    fn worth(&mut self) -> Vec<bool> {
+        let languages = self.config.languages;
+        let Some(kappa) = self.evidence.guard() else {
+            return vec![true; languages];
+        };
+        let mut worth = vec![0.0; languages];
+        for (language, worth) in worth.iter_mut().enumerate() {
+            if self.exhausted[language].is_some() {
+                continue;
+            }
+            match self.best(language) {
+                Some((key, _)) => *worth = self.evidence.worth(language, key),
+                None => self.exhausted[language] = Some(self.merges),
+            }
+        }
+        let most = worth.iter().copied().fold(0.0, f64::max);
+        worth
+            .into_iter()
+            .map(|worth| worth > 0.0 && worth >= kappa * most)
+            .collect()
     }
 
     /// How needy each language is.
     fn scores(&self) -> Vec<f64> {
+        let first = self.config.cost_column();
         (0..self.config.languages)
             .map(|l| match &self.config.ratio {
                 // In the order of the reference, so that the floats are the same.
                 Some(ratio) => {
                     -((self.initial[l] as f64 / self.totals[l] as f64) / (ratio[l] / ratio[0]))
                 }
-                None => self.totals[self.scored(l)] as f64,
+                None => self.totals[first + l] as f64,
             })
             .collect()
     }
 
-    /// The column whose tokens are a language's score.
-    fn scored(&self, language: usize) -> usize {
-        if self.config.development && self.config.ratio.is_none() {
-            self.config.languages + language
-        } else {
-            language
+    fn best(&mut self, at: usize) -> Option<(E::Key, u32)> {
+        let mut queue = std::mem::take(&mut self.queues[at]);
+        let best = queue.best(
+            |pair| self.evidence.key(at, &self.pairs.counts(pair)),
+            |a, b| self.order(a, b),
+        );
+        self.queues[at] = queue;
+        best
+    }
+
+    fn order(&self, a: u32, b: u32) -> Ordering {
+        self.tokens.compare(self.pairs.ids(a), self.pairs.ids(b))
+    }
+
+    /// Tokens of a language in the text that is its score; of all languages when none is named.
+    fn cost(&self, language: Option<usize>) -> u64 {
+        let first = self.config.cost_column();
+        match language {
+            Some(language) => self.totals[first + language],
+            None => self.totals[first..first + self.config.languages]
+                .iter()
+                .sum(),
         }
-    }
-
-    fn best(&mut self, language: usize) -> Option<(u64, u32)> {
-        let (pairs, tokens) = (&self.pairs, &self.tokens);
-        let order = |a: u32, b: u32| tokens.compare(pairs.ids(a), pairs.ids(b));
-        let found = self.queues[language].best(|pair| pairs.count(pair, language), order);
-        found.filter(|best| best.0 >= self.config.min_frequency.max(1))
-    }
-
-    fn best_global(&mut self) -> Option<(u64, u32)> {
-        let (pairs, tokens, languages) = (&self.pairs, &self.tokens, self.config.languages);
-        let order = |a: u32, b: u32| tokens.compare(pairs.ids(a), pairs.ids(b));
-        let sum = |pair| {
-            pairs
-                .columns(pair)
-                .filter(|c| c.0 < languages)
-                .map(|c| c.1)
-                .sum()
-        };
-        self.global
-            .best(sum, order)
-            .filter(|best| best.0 >= self.config.min_frequency.max(1))
     }
 
     fn apply(&mut self, number: u32, language: Option<usize>, count: u64) -> Merge {
         let (left, right) = self.pairs.ids(number);
-        let tokens_before = match language {
-            Some(language) => self.totals[self.scored(language)],
-            None => self.totals[..self.config.languages].iter().sum(),
-        };
+        let before = self.cost(language);
         let token = self.tokens.join(left, right);
         self.merges += 1;
         self.merge((left, right), token, number);
@@ -358,13 +354,14 @@ impl Trainer {
         if self.merges == self.config.global_merges {
             self.global = Queue::default();
         }
+        let saved = before - self.cost(language);
         Merge {
             left,
             right,
             token,
             language: language.map(|l| l as u32),
             count,
-            tokens_before,
+            saved,
         }
     }
 
@@ -377,23 +374,15 @@ impl Trainer {
             let Some(around) = self.cells.merge(at, pair, token, &self.tokens.lengths) else {
                 continue;
             };
-            let left_row = around.left.map(|(id, place)| {
-                let slot = left.slot(id, columns);
-                left.places[slot].push(place);
-                slot * columns
-            });
-            let right_row = around.right.map(|id| {
-                let slot = right.slot(id, columns);
-                right.places[slot].push(at);
-                slot * columns
-            });
+            let left_row = around.left.map(|(id, place)| left.add(id, place, columns));
+            let right_row = around.right.map(|id| right.add(id, at, columns));
             self.cells.counts(around.header, |column, count| {
                 totals[column] -= count;
                 if let Some(row) = left_row {
-                    left.rows[row + column] += count;
+                    left.counts[row + column] += count;
                 }
                 if let Some(row) = right_row {
-                    right.rows[row + column] += count;
+                    right.counts[row + column] += count;
                 }
             });
         }

@@ -8,10 +8,11 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
+use crate::bpe::config::{Config, Development, Rule};
 use crate::bpe::encoder::Encoder;
 use crate::bpe::pattern::{NAMES, Pattern};
 use crate::bpe::select::Window;
-use crate::bpe::trainer::{Config, Step, Trainer};
+use crate::bpe::trainer::{MergeLoop, Step, start};
 use crate::bpe::words::Counter;
 
 /// How long the trainer runs before Python may handle a signal.
@@ -79,23 +80,25 @@ impl PieceCounter {
 /// The merge loop.
 #[pyclass(name = "BpeTrainer", module = "headrace.native._native")]
 struct BpeTrainer {
-    trainer: Trainer,
+    trainer: Box<dyn MergeLoop>,
     is_exhausted: bool,
     is_complete: bool,
 }
 
 #[pymethods]
 impl BpeTrainer {
-    /// Takes the pieces out of the counter. Columns: languages' training text, then their development text.
+    /// Takes the pieces out of the counter. Columns: languages' training text, then their development text, in one
+    /// part or, for `split`, two. `mixed` is (part, whole, eta, kappa), `norm` (part, whole, power).
     #[new]
-    #[pyo3(signature = (counter, *, languages, development, max_tokens, max_merges, global_merges=0, min_frequency=2,
-        window=None, ratio=None, stop_when_exhausted=false, least_word_count=1))]
+    #[pyo3(signature = (counter, *, languages, development, lines, max_tokens, max_merges, global_merges=0,
+        min_frequency=2, window=None, ratio=None, stop_when_exhausted=false, least_word_count=1, mixed=None, norm=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         counter: &mut PieceCounter,
         languages: usize,
-        development: bool,
+        development: &str,
+        lines: u64,
         max_tokens: usize,
         max_merges: usize,
         global_merges: usize,
@@ -104,10 +107,32 @@ impl BpeTrainer {
         ratio: Option<Vec<f64>>,
         stop_when_exhausted: bool,
         least_word_count: u64,
+        mixed: Option<(u64, u64, f64, f64)>,
+        norm: Option<(u64, u64, u32)>,
     ) -> PyResult<Self> {
         let config = Config {
             languages,
-            development,
+            development: match development {
+                "none" => Development::None,
+                "shared" => Development::Shared,
+                "split" => Development::Split,
+                other => {
+                    return Err(PyValueError::new_err(format!(
+                        "unknown use of development text `{other}`"
+                    )));
+                }
+            },
+            rule: match (mixed, norm) {
+                (Some((part, whole, eta, kappa)), None) => Rule::Mixed {
+                    part,
+                    whole,
+                    eta,
+                    kappa,
+                },
+                (None, Some((part, whole, power))) => Rule::Norm { part, whole, power },
+                (None, None) => Rule::Train,
+                (Some(_), Some(_)) => return Err(PyValueError::new_err("give one rule, not two")),
+            },
             max_tokens,
             max_merges,
             global_merges,
@@ -115,13 +140,17 @@ impl BpeTrainer {
             window: window.map(|(size, alpha, parts)| Window { size, alpha, parts }),
             ratio,
             stop_when_exhausted,
+            bytes: (0..counter.0.columns())
+                .map(|column| counter.0.seen(column).1)
+                .collect(),
+            lines,
         };
         let trainer = py.detach(|| {
             let mut words = counter.0.take_words();
             if least_word_count > 1 {
                 words.drop_rare(languages, least_word_count);
             }
-            Trainer::new(words, config)
+            start(words, config)
         });
         Ok(Self {
             trainer: trainer.map_err(value_error)?,
@@ -130,21 +159,16 @@ impl BpeTrainer {
         })
     }
 
-    /// Merge for a moment; the merges done, as (left, right, token, language, count, tokens before).
+    /// Merge for a moment; the merges done, as (left, right, token, language, count, tokens saved).
     fn run(&mut self, py: Python<'_>) -> Vec<MergeRow> {
         py.detach(|| {
             let start = Instant::now();
             let mut done = Vec::new();
             while start.elapsed() < SLICE && !self.is_exhausted && !self.is_complete {
                 match self.trainer.step() {
-                    Step::Merged(m) => done.push((
-                        m.left,
-                        m.right,
-                        m.token,
-                        m.language,
-                        m.count,
-                        m.tokens_before,
-                    )),
+                    Step::Merged(m) => {
+                        done.push((m.left, m.right, m.token, m.language, m.count, m.saved))
+                    }
                     Step::Complete => self.is_complete = true,
                     Step::Exhausted => self.is_exhausted = true,
                 }
