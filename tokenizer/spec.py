@@ -38,7 +38,8 @@ class TrainSpec:
             by heart is no score.
         ratio: wanted compression of each language, relative to each other, instead of development text; for parallel
             quality set it to the bytes of one parallel sentence.
-        min_frequency: least occurrences of a pair in the training text of the language that it is merged for.
+        min_frequency: least occurrences of a pair in the text of the language that it is merged for; when not given 2,
+            and 1 with mixed evidence, whose guard does what the threshold is for.
         least_word_count: pieces rarer than this over all training text are dropped (1 keeps all).
         pretokenizer: see `headrace.tokenizer.pretokenizer`.
         specials: special tokens, which get the first ids.
@@ -62,7 +63,7 @@ class TrainSpec:
     window: int = 100
     alpha: float = 2.0
     ratio: Mapping[str, float] = field(default_factory=dict)
-    min_frequency: int = 2
+    min_frequency: int | None = None
     least_word_count: int = 1
     pretokenizer: str = pretokenizer.DEFAULT
     specials: tuple[str, ...] = DEFAULT_SPECIALS
@@ -87,8 +88,9 @@ class TrainSpec:
         if self.global_merges is not None and "hybrid" not in self.variant:
             raise UsageError(f"global merges belong to the hybrid variants, not to `{self.variant}`")
         self._check_rule()
-        for name in ("window", "alpha", "power", "min_frequency", "least_word_count", "threads"):
+        for name in ("window", "alpha", "power", "least_word_count", "threads"):
             _check_positive(name, getattr(self, name))
+        _check_positive("min_frequency", self.least_pair_count)
         for language, ratio in self.ratio.items():
             _check_positive(f"ratio of {language}", ratio)
 
@@ -108,6 +110,13 @@ class TrainSpec:
     def uses_mix(self) -> bool:
         """Whether development text is evidence."""
         return self.evidence == "mix" or self.objective == "pnorm"
+
+    @property
+    def least_pair_count(self) -> int:
+        """The threshold `min_frequency`, with its default."""
+        if self.min_frequency is not None:
+            return self.min_frequency
+        return 1 if self.uses_mix else 2
 
     @property
     def mix_fraction(self) -> tuple[int, int]:

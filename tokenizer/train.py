@@ -180,7 +180,7 @@ class _Job:
                 max_tokens=spec.max_tokens,
                 max_merges=spec.max_merges,
                 global_merges=spec.global_steps,
-                min_frequency=spec.min_frequency,
+                min_frequency=spec.least_pair_count,
                 window=window,
                 ratio=[spec.ratio[name] for name in self.names] if spec.ratio and not self.is_classical else None,
                 stop_when_exhausted=spec.compat is not None,
@@ -231,8 +231,8 @@ class _Job:
         asked = spec.vocab_size or 0
         raise SmallVocabularyError(
             f"the text gives a vocabulary of {made + 256 + len(spec.specials)} of the {asked or spec.merges} "
-            f"{'ids' if asked else 'merges'} asked for: no pair of tokens occurs {spec.min_frequency} times any more; "
-            f"give more text, ask for less, or allow a smaller vocabulary"
+            f"{'ids' if asked else 'merges'} asked for: no pair of tokens occurs {spec.least_pair_count} times "
+            f"any more; give more text, ask for less, or allow a smaller vocabulary"
         )
 
     def _warnings(self, trainer: BpeTrainer, exhausted: Mapping[str, int]) -> Iterable[str]:

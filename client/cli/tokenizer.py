@@ -78,7 +78,17 @@ def _progress() -> Callable[[Progress], None]:
 )
 @click.option("--ratio", multiple=True, callback=_named_numbers, metavar="NAME=R",
               help="Wanted compression of a language relative to the others, instead of --dev.")  # fmt: skip
-@click.option("--min-frequency", type=int, default=2, show_default=True, help="Least occurrences of a merged pair.")
+@click.option(
+    "--min-frequency", type=int, help="Least occurrences of a merged pair.  [default: 2; 1 with mixed evidence]"
+)
+@click.option("--evidence", type=click.Choice(["train", "mix"]), default="train", show_default=True,
+              help="Judge pairs by training text, as published, or by development text as well.")  # fmt: skip
+@click.option("--mix", type=float, default=0.5, show_default=True, help="Part of the development text in `mix`.")
+@click.option("--eta", type=float, default=0.0, show_default=True, help="What other languages' savings count in `mix`.")
+@click.option("--kappa", type=float, default=0.02, show_default=True, help="Least worth of a language's best pair.")
+@click.option("--objective", type=click.Choice(["worst", "pnorm"]), default="worst", show_default=True)
+@click.option("--power", type=int, default=32, show_default=True, help="Power of the norm.")
+@click.option("--split-dev", is_flag=True, help="Evidence from odd development lines, cost from even ones.")
 @click.option(
     "--pretokenizer", metavar="NAME", help=f"One of {', '.join(NAMES)}, or regex:EXPRESSION.  [default: {DEFAULT}]"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,51 @@ def test_equals_its_twin(
     )
     assert strings(made) == expected
     assert report.merges == len(expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    texts=st.lists(lines, min_size=3, max_size=3),
+    dev=st.lists(st.lists(st.text(alphabet="ab c", max_size=8), min_size=2, max_size=2), min_size=3, max_size=3),
+    rule=st.sampled_from(["mix", "split", "pnorm"]),
+    mix=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    kappa=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_mixed_evidence_equals_its_twin(
+    texts: list[list[str]], dev: list[list[str]], rule: str, mix: float, kappa: float
+) -> None:
+    if not any("".join(text).strip() for text in texts):
+        return
+    parts = [[part[:1] for part in dev], [part[1:] for part in dev]] if rule == "split" else [dev, dev]
+    made, _ = train(
+        TrainSpec(
+            merges=12,
+            evidence="mix",
+            mix=mix,
+            kappa=kappa,
+            objective="pnorm" if rule == "pnorm" else "worst",
+            power=3,
+            split_dev=rule == "split",
+            allow_smaller=True,
+        ),
+        dict(zip(NAMES, texts, strict=True)),
+        dict(zip(NAMES, dev, strict=True)),
+    )
+    expected = twin.learn_mixed(
+        [vocabulary(text) for text in texts],
+        [vocabulary(part) for part in parts[0]],
+        [vocabulary(part) for part in parts[1]],
+        12,
+        sizes=[(size(text), size(part)) for text, part in zip(texts, parts[0], strict=True)],
+        mix=Fraction(mix),
+        kappa=Fraction(kappa),
+        power=3 if rule == "pnorm" else None,
+    )
+    assert strings(made) == expected
+
+
+def size(texts: list[str]) -> int:
+    return max(1, len("".join(texts).encode()))
 
 
 def corpus(seed: int, size: int = 400) -> dict[str, list[str]]:

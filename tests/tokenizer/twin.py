@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, deque
 from collections.abc import Sequence
+from fractions import Fraction
 
 from headrace.tokenizer.byte_chars import to_chars
 
@@ -114,3 +115,47 @@ def encode(piece: bytes, merges: Sequence[Pair]) -> Word:
             return tuple(word)
         at = min(found)[1]
         word[at : at + 2] = [word[at] + word[at + 1]]
+
+
+def learn_mixed(
+    train: Sequence[Vocabulary],
+    evidence: Sequence[Vocabulary],
+    cost: Sequence[Vocabulary],
+    merges: int,
+    *,
+    sizes: Sequence[tuple[int, int]],
+    mix: Fraction,
+    kappa: Fraction,
+    power: int | None = None,
+) -> list[Pair]:
+    """Mixed evidence in exact fractions; with `power`, the fall of the p-norm of all costs (one line a language)."""
+    train, evidence, cost = list(train), list(evidence), list(cost)
+    learned: list[Pair] = []
+    while len(learned) < merges:
+        gains = [
+            {
+                pair: mix * seen[pair] + (1 - mix) * Fraction(dev_size, train_size) * learnt[pair]
+                for pair in {*seen, *learnt}
+            }
+            for learnt, seen, (train_size, dev_size) in zip(
+                map(pair_counts, train), map(pair_counts, evidence), sizes, strict=True
+            )
+        ]
+        if power is not None:
+            total: dict[Pair, Fraction] = {}
+            for gain, words in zip(gains, cost, strict=True):
+                for pair, value in gain.items():
+                    weight = Fraction(tokens(words), 100) ** (power - 1)
+                    total[pair] = total.get(pair, Fraction(0)) + weight * value
+            gains = [total]
+        best = [max(((value, pair) for pair, value in gain.items() if value > 0), default=None) for gain in gains]
+        most = max((found[0] for found in best if found), default=Fraction(0))
+        able = [n for n, found in enumerate(best) if found and found[0] >= kappa * most]
+        if not able:
+            break
+        language = max(able, key=lambda n: (tokens(cost[n]), -n)) if power is None else 0
+        found = best[language]
+        assert found is not None
+        learned.append(found[1])
+        train, evidence, cost = ([merge_all(words, found[1]) for words in part] for part in (train, evidence, cost))
+    return learned

@@ -1,28 +1,32 @@
 //! Text to ids and back, exactly as the merges say.
 //!
-//! A piece that is a token which its own merges make is looked up; others are merged and remembered in a cache of
-//! bounded size, one a thread at a time. Caches are taken with `try_lock`, and threads are scoped, so a fork at any
+//! A piece is looked up in the cache of the thread; a new one is looked up among the tokens that their own merges
+//! make, or merged, and then remembered. Caches are taken with `try_lock`, and threads are scoped, so a fork at any
 //! moment leaves nothing locked and nothing waited for.
 
 use std::sync::Mutex;
 
 use rustc_hash::FxHashMap;
 
+use crate::bpe::cache::{Asked, Cache};
 use crate::bpe::pattern::Pattern;
-use crate::bpe::piece::{Ranks, Scratch, merge};
+use crate::bpe::piece::{Scratch, merge};
+use crate::bpe::ranks::Ranks;
 
-/// Pieces longer than this are not remembered.
-const CACHED_PIECE: usize = 128;
-/// Bytes that a cache may hold before it is emptied.
-const CACHE_BYTES: usize = 32 << 20;
 /// Bytes of text below which one thread encodes a batch.
 const PARALLEL_BYTES: usize = 1 << 18;
+/// Most threads' memories that are kept between calls.
+const KEPT_MEMORIES: usize = 64;
 
-/// Pieces with their ids, and the memory of merging.
+/// Most tokens whose ids fit the tables.
+const MOST_TOKENS: usize = 1 << 21;
+/// Pieces whose cache lines are asked for before the first of them is looked up.
+const AHEAD: usize = 32;
+
+/// What one thread works with: the pieces it has met, and the memory of merging.
 #[derive(Default)]
-struct Cache {
-    pieces: FxHashMap<Box<[u8]>, Box<[u32]>>,
-    bytes: usize,
+struct Memory {
+    cache: Cache,
     scratch: Scratch,
 }
 
@@ -31,16 +35,18 @@ pub struct Encoder {
     pattern: Pattern,
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    byte_ids: [u32; 256],
     ranks: Ranks,
-    /// Tokens that encode to themselves
-    whole: FxHashMap<Box<[u8]>, u32>,
+    /// The tokens that their own merges make, as pieces, and which ids these are
+    whole: Cache,
+    is_whole: Vec<bool>,
     specials: Vec<(Vec<u8>, u32)>,
-    caches: Mutex<Vec<Cache>>,
+    memories: Mutex<Vec<Memory>>,
 }
 
 /// Flat ids of a batch, and where each text ends.
 pub type Batch = (Vec<u32>, Vec<u64>);
+
+type IdsByToken<'a> = FxHashMap<&'a [u8], u32>;
 
 impl Encoder {
     /// `tokens` by id; `specials` are the ids of those that are not text; `merges` are pairs of ids in rank order.
@@ -50,85 +56,57 @@ impl Encoder {
         specials: &[u32],
         merges: &[(u32, u32)],
     ) -> Result<Self, String> {
-        let mut ids: FxHashMap<&[u8], u32> = FxHashMap::default();
-        for (id, token) in tokens
-            .iter()
-            .enumerate()
-            .filter(|(id, _)| !specials.contains(&(*id as u32)))
-        {
-            ids.entry(token).or_insert(id as u32);
+        let mut ids = IdsByToken::default();
+        for (id, token) in tokens.iter().enumerate() {
+            if !specials.contains(&(id as u32)) {
+                ids.entry(token).or_insert(id as u32);
+            }
         }
-        let mut byte_ids = [0; 256];
-        for byte in 0..=255u8 {
-            let id = ids
-                .get(&[byte][..])
-                .ok_or_else(|| format!("the vocabulary lacks the byte {byte:#04x}"))?;
-            byte_ids[byte as usize] = *id;
+        if ids.len() > MOST_TOKENS {
+            return Err(format!("at most {MOST_TOKENS} tokens are supported"));
         }
-        let mut encoder = Self {
+        let ranks = Ranks::new(byte_ids(&ids)?, &made(tokens, &ids, merges)?)?;
+        let (whole, is_whole) = whole(&ids, &ranks, tokens.len());
+        let mut end = 0;
+        let ends = tokens.iter().map(|token| {
+            end += token.len();
+            end
+        });
+        Ok(Self {
             pattern,
             bytes: tokens.concat(),
-            ends: tokens
-                .iter()
-                .scan(0, |end, token| {
-                    *end += token.len();
-                    Some(*end)
-                })
-                .collect(),
-            byte_ids,
-            ranks: ranks(tokens, &ids, merges)?,
-            whole: FxHashMap::default(),
+            ends: ends.collect(),
+            whole,
+            is_whole,
+            ranks,
             specials: specials
                 .iter()
                 .map(|&id| (tokens[id as usize].clone(), id))
                 .collect(),
-            caches: Mutex::new(Vec::new()),
-        };
-        encoder.find_whole(&ids);
-        Ok(encoder)
-    }
-
-    fn find_whole(&mut self, ids: &FxHashMap<&[u8], u32>) {
-        let (mut scratch, mut out) = (Scratch::default(), Vec::new());
-        for (&token, &id) in ids {
-            out.clear();
-            merge(
-                token.iter().map(|&byte| self.byte_ids[byte as usize]),
-                &self.ranks,
-                &mut scratch,
-                &mut out,
-            );
-            if out == [id] {
-                self.whole.insert(token.into(), id);
-            }
-        }
+            memories: Mutex::new(Vec::new()),
+        })
     }
 
     /// Ids of the tokens that no text can give: their own merges end in something else.
     pub fn unreachable(&self) -> Vec<u32> {
-        let mut ids: Vec<bool> = vec![true; self.ends.len()];
-        self.whole
-            .values()
-            .chain(self.specials.iter().map(|s| &s.1))
-            .for_each(|&id| ids[id as usize] = false);
-        (0..self.ends.len() as u32)
-            .filter(|&id| ids[id as usize])
-            .collect()
+        let is_special = |id: u32| self.specials.iter().any(|special| special.1 == id);
+        let lost = |id: &u32| !self.is_whole[*id as usize] && !is_special(*id);
+        (0..self.ends.len() as u32).filter(lost).collect()
     }
 
-    fn take_cache(&self) -> Cache {
-        self.caches
+    fn take_memory(&self) -> Memory {
+        self.memories
             .try_lock()
             .ok()
-            .and_then(|mut caches| caches.pop())
+            .and_then(|mut kept| kept.pop())
             .unwrap_or_default()
     }
 
-    fn give_cache(&self, cache: Cache) {
-        if let Ok(mut caches) = self.caches.try_lock()
-            && caches.len() < 64
+    fn give_memory(&self, memory: Memory) {
+        if let Ok(mut kept) = self.memories.try_lock()
+            && kept.len() < KEPT_MEMORIES
         {
-            caches.push(cache);
+            kept.push(memory);
         }
     }
 
@@ -146,104 +124,119 @@ impl Encoder {
         }
         let parts = split_evenly(texts, bytes / threads + 1);
         let done: Vec<Result<Batch, String>> = std::thread::scope(|scope| {
-            let running: Vec<_> = parts
-                .into_iter()
-                .map(|part| scope.spawn(move || self.encode_part(part, allow_special)))
-                .collect();
+            let start = |part| scope.spawn(move || self.encode_part(part, allow_special));
+            let running: Vec<_> = parts.into_iter().map(start).collect();
+            let died = |_| Err("an encoding thread died".into());
             running
                 .into_iter()
-                .map(|t| {
-                    t.join()
-                        .unwrap_or_else(|_| Err("an encoding thread died".into()))
-                })
+                .map(|thread| thread.join().unwrap_or_else(died))
                 .collect()
         });
-        let mut all: Batch = (
-            Vec::with_capacity(bytes / 3),
-            Vec::with_capacity(texts.len()),
-        );
-        for part in done {
-            let (ids, ends) = part?;
-            let start = all.0.len() as u64;
-            all.0.extend_from_slice(&ids);
-            all.1.extend(ends.iter().map(|end| start + end));
-        }
-        Ok(all)
+        join(done)
     }
 
     fn encode_part(&self, texts: &[&str], allow_special: bool) -> Result<Batch, String> {
-        let mut cache = self.take_cache();
+        let mut memory = self.take_memory();
         let (mut ids, mut ends) = (Vec::new(), Vec::with_capacity(texts.len()));
         for text in texts {
             if allow_special {
-                self.encode_special(text, &mut cache, &mut ids)?;
+                self.encode_special(text, &mut memory, &mut ids)?;
             } else {
-                self.encode_text(text, &mut cache, &mut ids)?;
+                self.encode_text(text, &mut memory, &mut ids)?;
             }
             ends.push(ids.len() as u64);
         }
-        self.give_cache(cache);
+        self.give_memory(memory);
         Ok((ids, ends))
     }
 
-    fn encode_text(&self, text: &str, cache: &mut Cache, out: &mut Vec<u32>) -> Result<(), String> {
-        self.pattern
-            .for_each(text, |piece| self.encode_piece(piece, cache, out))
+    fn encode_text(
+        &self,
+        text: &str,
+        memory: &mut Memory,
+        out: &mut Vec<u32>,
+    ) -> Result<(), String> {
+        // A guess that is mostly enough; the vector grows by itself where it is not.
+        out.reserve(text.len() / 3);
+        if !self.pattern.is_lossless() {
+            return self.pattern.for_each(text, |piece| {
+                let asked = memory.cache.ask(piece);
+                self.encode_piece(piece, &asked, memory, out);
+            });
+        }
+        let mut ahead = [(0, Asked::default()); AHEAD];
+        let (mut filled, mut start) = (0, 0);
+        self.pattern.for_each(text, |piece| {
+            ahead[filled] = (piece.len(), memory.cache.ask(piece));
+            filled += 1;
+            if filled == AHEAD {
+                start += self.encode_ahead(&text.as_bytes()[start..], &ahead, memory, out);
+                filled = 0;
+            }
+        })?;
+        self.encode_ahead(&text.as_bytes()[start..], &ahead[..filled], memory, out);
+        Ok(())
     }
 
-    #[inline]
-    fn encode_piece(&self, piece: &[u8], cache: &mut Cache, out: &mut Vec<u32>) {
-        if let Some(&id) = self.whole.get(piece) {
-            return out.push(id);
+    /// Encode the pieces, of these lengths, at the beginning of `text`; where they end.
+    fn encode_ahead(
+        &self,
+        text: &[u8],
+        ahead: &[(usize, Asked)],
+        memory: &mut Memory,
+        out: &mut Vec<u32>,
+    ) -> usize {
+        let mut at = 0;
+        for (length, asked) in ahead {
+            self.encode_piece(&text[at..at + length], asked, memory, out);
+            at += length;
         }
-        if let Some(ids) = cache.pieces.get(piece) {
-            return out.extend_from_slice(ids);
+        at
+    }
+
+    #[inline(always)]
+    fn encode_piece(&self, piece: &[u8], asked: &Asked, memory: &mut Memory, out: &mut Vec<u32>) {
+        if !memory.cache.get(piece, asked, out) {
+            self.encode_new(piece, asked, memory, out);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn encode_new(&self, piece: &[u8], asked: &Asked, memory: &mut Memory, out: &mut Vec<u32>) {
         let start = out.len();
-        let bytes = piece.iter().map(|&byte| self.byte_ids[byte as usize]);
-        merge(bytes, &self.ranks, &mut cache.scratch, out);
-        if piece.len() <= CACHED_PIECE {
-            cache.bytes += piece.len() + 4 * (out.len() - start) + 48;
-            if cache.bytes > CACHE_BYTES {
-                cache.pieces.clear();
-                cache.bytes = 0;
-            }
-            cache.pieces.insert(piece.into(), out[start..].into());
+        if !self.whole.get(piece, asked, out) {
+            merge(piece, &self.ranks, &mut memory.scratch, out);
         }
+        memory.cache.put(piece, &out[start..]);
     }
 
     /// Special tokens stand for themselves, the longest at a place; what lies between is text.
     fn encode_special(
         &self,
         text: &str,
-        cache: &mut Cache,
+        memory: &mut Memory,
         out: &mut Vec<u32>,
     ) -> Result<(), String> {
         let mut done = 0;
         for (start, end, id) in self.find_specials(text) {
-            self.encode_text(&text[done..start], cache, out)?;
+            self.encode_text(&text[done..start], memory, out)?;
             out.push(id);
             done = end;
         }
-        self.encode_text(&text[done..], cache, out)
+        self.encode_text(&text[done..], memory, out)
     }
 
     /// Places (start, end, id) where special tokens are written out in a text, from the left, without overlap.
     pub fn find_specials(&self, text: &str) -> Vec<(usize, usize, u32)> {
         let mut first = [false; 256];
-        self.specials
-            .iter()
-            .filter_map(|s| s.0.first())
-            .for_each(|&byte| first[byte as usize] = true);
+        let beginnings = self.specials.iter().filter_map(|special| special.0.first());
+        beginnings.for_each(|&byte| first[byte as usize] = true);
         let (mut found, mut at) = (Vec::new(), 0);
         let bytes = text.as_bytes();
         while at < bytes.len() {
-            let longest = if first[bytes[at] as usize] {
-                self.special_at(&bytes[at..])
-            } else {
-                None
-            };
-            match longest {
+            let may_begin = first[bytes[at] as usize];
+            match may_begin.then(|| self.special_at(&bytes[at..])).flatten() {
                 Some((len, id)) => {
                     found.push((at, at + len, id));
                     at += len;
@@ -255,10 +248,8 @@ impl Encoder {
     }
 
     fn special_at(&self, text: &[u8]) -> Option<(usize, u32)> {
-        let fits = self
-            .specials
-            .iter()
-            .filter(|(special, _)| !special.is_empty() && text.starts_with(special));
+        let written = |special: &[u8]| !special.is_empty() && text.starts_with(special);
+        let fits = self.specials.iter().filter(|(special, _)| written(special));
         fits.map(|(special, id)| (special.len(), *id)).max()
     }
 
@@ -266,12 +257,12 @@ impl Encoder {
     pub fn decode(&self, ids: &[u32]) -> Result<Vec<u8>, String> {
         let mut out = Vec::with_capacity(ids.len() * 4);
         for &id in ids {
-            let end = *self.ends.get(id as usize).ok_or_else(|| {
-                format!(
-                    "id {id} is outside the vocabulary of {} tokens",
-                    self.ends.len()
-                )
-            })?;
+            let Some(&end) = self.ends.get(id as usize) else {
+                let size = self.ends.len();
+                return Err(format!(
+                    "id {id} is outside the vocabulary of {size} tokens"
+                ));
+            };
             let start = if id == 0 {
                 0
             } else {
@@ -283,30 +274,68 @@ impl Encoder {
     }
 }
 
-fn ranks(
-    tokens: &[Vec<u8>],
-    ids: &FxHashMap<&[u8], u32>,
-    merges: &[(u32, u32)],
-) -> Result<Ranks, String> {
-    let mut ranks = Ranks::default();
-    for (rank, &(left, right)) in merges.iter().enumerate() {
-        let part = |id: u32| {
-            tokens
-                .get(id as usize)
-                .ok_or_else(|| format!("merge {rank} names id {id}, which is no token"))
-        };
-        let whole = [part(left)?.as_slice(), part(right)?.as_slice()].concat();
-        let id = ids.get(whole.as_slice()).ok_or_else(|| {
-            format!(
-                "merge {rank} makes `{}`, which is no token",
-                String::from_utf8_lossy(&whole)
-            )
-        })?;
-        ranks
-            .entry((left as u64) << 32 | right as u64)
-            .or_insert((rank as u32, *id));
+/// The id of each byte.
+fn byte_ids(ids: &IdsByToken) -> Result<[u32; 256], String> {
+    let mut found = [0; 256];
+    for byte in 0..=255u8 {
+        let id = ids.get(&[byte][..]);
+        let missing = || format!("the vocabulary lacks the byte {byte:#04x}");
+        found[byte as usize] = *id.ok_or_else(missing)?;
     }
-    Ok(ranks)
+    Ok(found)
+}
+
+/// Each merge as (left, right, made).
+fn made(
+    tokens: &[Vec<u8>],
+    ids: &IdsByToken,
+    merges: &[(u32, u32)],
+) -> Result<Vec<(u32, u32, u32)>, String> {
+    let mut made = Vec::with_capacity(merges.len());
+    for (rank, &(left, right)) in merges.iter().enumerate() {
+        let [Some(one), Some(other)] = [left, right].map(|id| tokens.get(id as usize)) else {
+            return Err(format!(
+                "merge {rank} names ids {left} and {right}, not both tokens"
+            ));
+        };
+        let string = [one.as_slice(), other].concat();
+        let Some(&id) = ids.get(string.as_slice()) else {
+            let string = String::from_utf8_lossy(&string);
+            return Err(format!("merge {rank} makes `{string}`, which is no token"));
+        };
+        made.push((left, right, id));
+    }
+    Ok(made)
+}
+
+/// The tokens whose own merges make them, and which ids these are.
+fn whole(ids: &IdsByToken, ranks: &Ranks, size: usize) -> (Cache, Vec<bool>) {
+    let mut cache = Cache::of((ids.len() * 2).next_power_of_two());
+    let mut is_whole = vec![false; size];
+    let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+    for (&token, &id) in ids {
+        out.clear();
+        merge(token, ranks, &mut scratch, &mut out);
+        if out == [id] {
+            cache.put(token, &out);
+            is_whole[id as usize] = true;
+        }
+    }
+    (cache, is_whole)
+}
+
+/// Batches one behind the other.
+fn join(parts: Vec<Result<Batch, String>>) -> Result<Batch, String> {
+    let parts: Vec<Batch> = parts.into_iter().collect::<Result<_, _>>()?;
+    let ids = parts.iter().map(|part| part.0.len()).sum();
+    let ends = parts.iter().map(|part| part.1.len()).sum();
+    let mut all: Batch = (Vec::with_capacity(ids), Vec::with_capacity(ends));
+    for (ids, ends) in parts {
+        let start = all.0.len() as u64;
+        all.0.extend_from_slice(&ids);
+        all.1.extend(ends.iter().map(|end| start + end));
+    }
+    Ok(all)
 }
 
 /// Runs of texts of about `bytes` bytes each.

@@ -6,14 +6,17 @@
 //! threads or on the order in which text arrived.
 
 pub mod alphabet;
+pub mod cache;
 pub mod cells;
 pub mod config;
 pub mod encoder;
 pub mod evidence;
+pub mod packed;
 pub mod pairs;
 pub mod pattern;
 pub mod piece;
 pub mod queue;
+pub mod ranks;
 pub mod scan;
 pub mod select;
 pub mod slots;

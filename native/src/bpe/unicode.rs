@@ -37,6 +37,8 @@ const BLOCKS: usize = 0x11_0000 / BLOCK;
 
 /// Flags of every code point.
 pub struct Table {
+    /// Of the ASCII characters, nearer than the rest
+    pub ascii: [u8; 128],
     index: Vec<u16>,
     blocks: Vec<u8>,
 }
@@ -61,7 +63,12 @@ impl Table {
                 next
             }));
         }
-        Self { index, blocks }
+        let ascii = std::array::from_fn(|code| flat[code]);
+        Self {
+            ascii,
+            index,
+            blocks,
+        }
     }
 
     /// The flags of one code point.
