@@ -2,7 +2,8 @@
 
 Any replica answers any request, so a transport failure moves on to the next address; an answer that says "try again"
 (a step above the seal) stays where it is. Ranks start at different addresses. gRPC's own retries are off: ours know
-the cause and say it. The token is read from its file again when the file changes, and never logged.
+the cause and say it. The token is read from its file again when the file changes, and never logged; certificates
+that were renewed are read when a connection has to be made again.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Endpoints:
         self._lock = threading.Lock()
         self._at = start % len(self._addresses)
         self._channels: dict[str, grpc.Channel] = {}
+        self._files: tuple[int, ...] = ()
         self._closed = False
         fork.register(self)
 
@@ -99,6 +101,7 @@ class Endpoints:
                 raise UnavailableError("the loader is closed")
             address = self.current
             if address not in self._channels:
+                self._files = _changes(self._tls)
                 self._channels[address] = _connect(address, self._tls, self._options)
             return address, self._channels[address]
 
@@ -107,6 +110,9 @@ class Endpoints:
             if len(self._addresses) > 1 and self.current == failed:
                 self._at = (self._at + 1) % len(self._addresses)
                 log.info("moving from `%s` to `%s`", failed, self.current)
+            renewed = bool(self._channels) and _changes(self._tls) != self._files
+        if renewed:
+            self.cancel()  # connect anew with the new certificates
 
     def close(self) -> None:
         self._closed = True
@@ -146,6 +152,12 @@ def check_addresses(addresses: Sequence[str], *, tls: Tls | None, token_file: Pa
             raise UsageError(f"endpoint {address!r} is not an address; give host:port, e.g. 127.0.0.1:7750")
         if token_file and not tls and not address.startswith(_LOOPBACK):
             raise UsageError(f"endpoint {address!r}: a token is sent only over TLS or to this machine; give tls=")
+
+
+def _changes(tls: Tls | None) -> tuple[int, ...]:
+    """When each of the files was changed last; 0 for one that is not there just now."""
+    files = [path for path in (tls.ca, tls.cert, tls.key) if path] if tls else []
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files)
 
 
 def _connect(address: str, tls: Tls | None, options: tuple[tuple[str, Any], ...]) -> grpc.Channel:
