@@ -97,12 +97,17 @@ def load_file(path: Path) -> State:
         raise UsageError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as JSON: {error}") from None
-    found = list(_states_in(document, ""))
+    return only_state(document, place=str(path))
+
+
+def only_state(document: object, *, place: str) -> State:
+    """The one state in a document: itself, or somewhere in its mappings. Raises UsageError for none or several."""
+    found = _states_in(document, "")
     if len(found) != 1:
-        where = ", ".join(place or "top" for place, _ in found)
-        raise UsageError(f"{path}: one loader state is needed, found {len(found)}{': ' + where if found else ''}")
-    place, value = found[0]
-    return State.from_dict(value, place=f"{path}{': ' + place if place else ''}")
+        where = ", ".join(inside or "top" for inside, _ in found)
+        raise UsageError(f"{place}: one loader state is needed, found {len(found)}{': ' + where if found else ''}")
+    inside, value = found[0]
+    return State.from_dict(value, place=f"{place}{': ' + inside if inside else ''}")
 
 
 def _states_in(value: object, place: str) -> list[tuple[str, Mapping[str, Any]]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import click
 from headrace.client.cli.common import json_option, print_json, print_pairs
-from headrace.client.state import load_file
+from headrace.client.state import State, load_file, only_state
+from headrace.proto.errors import UsageError
 
 
 @click.group()
@@ -18,8 +20,11 @@ def state() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 def show(file: Path, as_json: bool) -> None:
-    """Check the state in FILE (JSON: the state itself, or a document that holds one) and print it."""
-    found = load_file(file).to_dict()
+    """Check the state in FILE and print it.
+
+    FILE is JSON, or what torch.save wrote: the state itself, or a checkpoint that holds one.
+    """
+    found = _load(file).to_dict()
     if as_json:
         print_json(found)
         return
@@ -32,3 +37,16 @@ def show(file: Path, as_json: bool) -> None:
             ("schema", found["schema"]),
         ]
     )
+
+
+def _load(file: Path) -> State:
+    if not zipfile.is_zipfile(file):
+        return load_file(file)
+    import torch
+
+    try:
+        # Only plain types and tensors are read, and no tensor is loaded into memory.
+        document = torch.load(file, map_location="meta", weights_only=True)
+    except Exception as error:
+        raise UsageError(f"{file}: cannot be read as a checkpoint of torch.save: {error}") from None
+    return only_state(document, place=str(file))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 from headrace.client.cli.common import Target, find_target, print_table
 from headrace.client.cli.main import COMMANDS, main
@@ -50,6 +51,15 @@ def test_state_show(tmp_path: Path) -> None:
         assert done.returncode == 0
         assert "41207" in done.stdout
         assert json.loads(headrace("state", "show", str(path), "--json").stdout) == STATE
+
+
+def test_state_show_reads_what_torch_saved(tmp_path: Path) -> None:
+    torch.save({"model": {"w": torch.zeros(9)}, "data": STATE}, tmp_path / "checkpoint.pt")
+    result = CliRunner().invoke(main, ["state", "show", str(tmp_path / "checkpoint.pt"), "--json"])
+    assert json.loads(result.output) == STATE
+    torch.save({"model": {"w": Path}}, tmp_path / "code.pt")
+    result = CliRunner().invoke(main, ["state", "show", str(tmp_path / "code.pt")])
+    assert isinstance(result.exception, UsageError)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,12 @@ def test_torchtitan_builds_it_and_goes_on_at_another_degree() -> None:
             half.loader.close()
 
 
+def test_accelerate_leaves_the_loader_alone() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    with ToyServer(TOY) as server, Loader(server.address, "toy", mode="observe") as loader:
+        assert accelerate.Accelerator(cpu=True).prepare(loader) is loader
+
+
 def test_torchtitan_names_what_does_not_fit() -> None:
     with ToyServer(TOY) as server:
         loader = titan(server, seq_len=32)

@@ -5,8 +5,11 @@
     trainer.train(resume_from_checkpoint=True)
 
 By default Accelerate reads on rank 0 and broadcasts, or keeps 1/N of each rank's stream; so the stream is never
-prepared by it. The state lies as `headrace.json` in each `checkpoint-N` folder, and batches are never skipped by
-reading them again. Models of transformers shift labels themselves unless they are given `shift_labels`, which they are.
+prepared by it. In a loop of your own leave the loader out of `accelerator.prepare` too: it takes a `Loader` as it is,
+but would shard a DataLoader over `StreamDataset` again.
+
+The state lies as `headrace.json` in each `checkpoint-N` folder, and batches are never skipped by reading them again.
+Models of transformers shift labels themselves unless they are given `shift_labels`, which they are.
 
 One optimizer step is one step of the run: make the loader with `micro_batches=args.gradient_accumulation_steps`, and
 set `max_steps`. `per_device_train_batch_size` is not used: the run's batch and the world decide it.
