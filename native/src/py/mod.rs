@@ -6,13 +6,16 @@ mod bpe;
 mod digest;
 mod gather;
 mod jsonl;
+mod member;
 mod plan;
+mod rng;
 
 #[pymodule(gil_used = false)]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("version", env!("CARGO_PKG_VERSION"))?;
     digest::register(m)?;
     plan::register(m)?;
+    rng::register(m)?;
     bpe::register(m)?;
     gather::register(m)?;
     jsonl::register(m)?;

@@ -1,20 +1,13 @@
-//! Plan, generator and permutation for Python. States are uint64 arrays (domains, FIELDS); credit in two's complement.
+//! The plan's kernel for Python. States are uint64 arrays (domains, FIELDS); credit in two's complement.
 
-use numpy::{
-    IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods,
-};
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::perm::Permutation;
-use crate::plan::{
-    AtCap, Blocks, Curve, Domain, Draw, Generation, Member, Order, PARTS_BITS, Piece, Ramp, View,
-    shares,
-};
-use crate::rng;
+use crate::plan::{Domain, PARTS_BITS, Piece, Ramp, shares};
+use crate::py::member::{MemberArgs, curve_named, draw_named, order_named};
 
 const FIELDS: usize = 10;
-const LARGEST_PERMUTATION: u64 = 1 << 63;
 const LARGEST_BATCH: u32 = 1 << 20;
 
 type Slots<'py> = (
@@ -23,159 +16,6 @@ type Slots<'py> = (
     Bound<'py, PyArray1<u64>>,
     Bound<'py, PyArray1<u64>>,
 );
-
-#[pyfunction]
-fn key(seed: u64, purpose: &str, number: u64, name: &str) -> (u64, u64) {
-    let [a, b] = rng::key(seed, purpose, number, name);
-    (a, b)
-}
-
-#[pyfunction]
-fn random_u64(key: (u64, u64), counter: u64) -> u64 {
-    rng::random_u64([key.0, key.1], counter)
-}
-
-fn permutation(key: (u64, u64), n: u64) -> PyResult<Permutation> {
-    if !(1..=LARGEST_PERMUTATION).contains(&n) {
-        return Err(PyValueError::new_err(format!(
-            "a permutation has 1 to 2^63 places, not {n}"
-        )));
-    }
-    Ok(Permutation::new([key.0, key.1], n))
-}
-
-fn in_range(index: u64, n: u64) -> PyResult<u64> {
-    if index < n {
-        Ok(index)
-    } else {
-        Err(PyValueError::new_err(format!(
-            "index {index} is outside [0, {n})"
-        )))
-    }
-}
-
-#[pyfunction]
-fn permute(key: (u64, u64), n: u64, index: u64) -> PyResult<u64> {
-    Ok(permutation(key, n)?.at(in_range(index, n)?))
-}
-
-#[pyfunction]
-fn permute_many<'py>(
-    py: Python<'py>,
-    key: (u64, u64),
-    n: u64,
-    indices: PyReadonlyArray1<'py, u64>,
-) -> PyResult<Bound<'py, PyArray1<u64>>> {
-    let permutation = permutation(key, n)?;
-    let indices = indices.as_array().to_vec();
-    indices
-        .iter()
-        .try_for_each(|&index| in_range(index, n).map(drop))?;
-    let places: Vec<u64> = py.detach(|| {
-        indices
-            .into_iter()
-            .map(|index| permutation.at(index))
-            .collect()
-    });
-    Ok(places.into_pyarray(py))
-}
-
-/// Windows of a group, whether passes go on, and (windows, real tokens, groups) of each generation.
-type Groups = (u64, bool, Vec<(u64, u64, u64)>);
-
-/// One domain of a piece, as it comes from Python.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct MemberArgs {
-    name: String,
-    parts: u64,
-    parts_to: u64,
-    view: u64,
-    windows: u64,
-    real: u64,
-    seq_len: u64,
-    generations: u64,
-    joining: u64,
-    budget: Option<u64>,
-    stop: bool,
-    /// The groups of the order `blocks`.
-    blocks: Option<Groups>,
-}
-
-impl MemberArgs {
-    fn check(self, seed: u64) -> PyResult<Member> {
-        let wrong = |what: &str| {
-            Err(PyValueError::new_err(format!(
-                "domain `{}`: {what}",
-                self.name
-            )))
-        };
-        if self.parts > 1 << PARTS_BITS || self.parts_to > 1 << PARTS_BITS {
-            return wrong("a weight is at most 2^62 parts");
-        }
-        if self.real < self.windows
-            || self.seq_len >= 1 << 32
-            || self.windows.checked_mul(self.seq_len).is_none()
-        {
-            return wrong("a view has a real token a window at least, and fits 64 bits");
-        }
-        if (self.parts > 0 || self.parts_to > 0) && self.windows == 0 {
-            return wrong("it has weight but no window");
-        }
-        let blocks = match self.blocks {
-            None => None,
-            Some(groups) => match groups_of(seed, &self.name, groups) {
-                Some(blocks) => Some(blocks),
-                None => return wrong("its groups do not hold its windows"),
-            },
-        };
-        Ok(Member {
-            view: View {
-                blocks,
-                id: self.view,
-                windows: self.windows,
-                real: self.real,
-                seq_len: self.seq_len,
-                generations: self.generations,
-                joining: self.joining,
-            },
-            name: self.name,
-            parts: self.parts,
-            parts_to: self.parts_to,
-            budget: self.budget,
-            at_cap: if self.stop {
-                AtCap::Stop
-            } else {
-                AtCap::Redistribute
-            },
-        })
-    }
-}
-
-fn groups_of(seed: u64, name: &str, given: (u64, bool, Vec<(u64, u64, u64)>)) -> Option<Blocks> {
-    let (group, goes_on, sizes) = given;
-    let fits = |&(windows, real, groups): &(u64, u64, u64)| {
-        let most = groups.checked_mul(group)?;
-        (group > 0 && windows <= real && windows <= most && most - windows <= group).then_some(
-            Generation {
-                windows,
-                real,
-                groups,
-            },
-        )
-    };
-    let generations = sizes
-        .iter()
-        .map(fits)
-        .collect::<Option<Vec<Generation>>>()?;
-    Some(Blocks {
-        seed,
-        name: name.to_owned(),
-        group,
-        goes_on,
-        generations,
-    })
-}
 
 /// A range of steps in which nothing changes but the cursor.
 #[pyclass(name = "Piece", module = "headrace.native", frozen)]
@@ -433,43 +273,8 @@ fn to_array<'py>(py: Python<'py>, domains: &[Domain]) -> PyResult<Bound<'py, PyA
     PyArray2::from_vec2(py, &rows).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-fn draw_named(name: &str) -> PyResult<Draw> {
-    match name {
-        "balanced" => Ok(Draw::Balanced),
-        "multinomial" => Ok(Draw::Multinomial),
-        _ => Err(PyValueError::new_err(format!(
-            "no draw `{name}`; there are balanced, multinomial"
-        ))),
-    }
-}
-
-fn order_named(name: &str) -> PyResult<Order> {
-    match name {
-        "full" => Ok(Order::Full),
-        "blocks" => Ok(Order::Blocks),
-        "none" => Ok(Order::None),
-        _ => Err(PyValueError::new_err(format!(
-            "no order `{name}`; there are full, blocks, none"
-        ))),
-    }
-}
-
-fn curve_named(name: &str) -> PyResult<Curve> {
-    match name {
-        "linear" => Ok(Curve::Linear),
-        "cosine" => Ok(Curve::Cosine),
-        _ => Err(PyValueError::new_err(format!(
-            "no curve `{name}`; there are linear, cosine"
-        ))),
-    }
-}
-
 /// Adds this file's names to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyPiece>()?;
-    m.add_function(wrap_pyfunction!(key, m)?)?;
-    m.add_function(wrap_pyfunction!(random_u64, m)?)?;
-    m.add_function(wrap_pyfunction!(permute, m)?)?;
-    m.add_function(wrap_pyfunction!(permute_many, m)?)?;
     m.add_function(wrap_pyfunction!(plan_tokens, m)?)
 }
