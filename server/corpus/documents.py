@@ -5,8 +5,8 @@
 * Bytes that are not UTF-8 (overlong forms and encoded surrogates are not) and lone surrogate escapes in JSON: `error`
   stops, `replace` puts U+FFFD for each maximal bad part (for each surrogate) and counts the document, `skip` rejects
   it.
-* A missing field, null, a wrong type or a line that is not a JSON object: `error` stops, else rejected and counted.
-  A file in which no row has the field is an error under every policy.
+* A missing field, null, a wrong type, a wanted field that stands twice in a JSON object or a line that is not a JSON
+  object: `error` stops, else rejected and counted. A file in which no row has the field is an error under every policy.
 * A text of no characters is rejected as `empty` under every policy: it has no tokens. One of spaces is text.
 * Lines end at LF and nowhere else. In text files read by line, a CR before it belongs to the line end.
 * Rows count from 1, as lines do in an editor.
@@ -35,6 +35,7 @@ MISSING = "missing_field"
 NULL = "null"
 WRONG_TYPE = "wrong_type"
 EMPTY = "empty"
+TWICE = "field_twice"
 BAD_NAME = "bad_domain_name"
 FILTERED = "where"
 DUPLICATE = "duplicate"

@@ -9,15 +9,25 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from headrace.native import scan_jsonl
 from headrace.server.corpus.bytestream import Source
-from headrace.server.corpus.documents import BAD_JSON, NOT_OBJECT, Row, Rows, decode, row_of
+from headrace.server.corpus.documents import BAD_JSON, NOT_OBJECT, TWICE, Row, Rows, decode, row_of
 from headrace.server.corpus.lines import line_blocks
 from headrace.server.corpus.spec import DomainSpec
 
 # Control characters inside strings are kept: files in the wild hold them, and nothing is gained by losing a document.
-_JSON = json.JSONDecoder(strict=False)
+_JSON = json.JSONDecoder(strict=False, object_pairs_hook=lambda pairs: _Object(pairs))
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that knows which of its keys stood there more than once."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        counts = Counter(key for key, _ in pairs) if len(self) < len(pairs) else {}
+        self.twice = {key for key, count in counts.items() if count > 1}
 
 
 def jsonl_rows(source: Source, spec: DomainSpec, notes: Counter[str]) -> Iterator[Rows]:
@@ -55,8 +65,11 @@ def careful(number: int, line: bytes, field: str, others: tuple[str, ...], *, re
         record = _JSON.decode(text)
     except (ValueError, RecursionError) as error:
         return Row(number, None, BAD_JSON, f"not JSON: {error}")
-    if not isinstance(record, dict):
+    if not isinstance(record, _Object):
         return Row(number, None, NOT_OBJECT, f"a JSON {type(record).__name__}, not an object")
+    twice = sorted(record.twice & {field, *others})
+    if twice:
+        return Row(number, None, TWICE, f"field `{twice[0]}` stands there more than once")
     row = row_of(number, record, field, others, replace=replace)
     if row.text is not None and row.reason is None:
         row.reason, row.detail = reason, detail

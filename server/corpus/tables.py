@@ -22,6 +22,8 @@ from headrace.server.corpus.spec import DomainSpec
 # Rows at a time: few enough that documents of a megabyte stay small in memory, whatever the row group.
 _ROWS = 64
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
+# A flipped bit may also make a column's name unreadable.
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 Path = tuple[str, ...]
 
 
@@ -36,7 +38,7 @@ def parquet_rows(source: Source, spec: DomainSpec) -> Iterator[Rows]:
             leaves = sorted({".".join(path) for path in paths})
             batches = file.iter_batches(batch_size=_ROWS, columns=leaves, use_threads=False)
             yield from _rows(batches, paths, spec)
-    except (pa.ArrowException, OSError) as error:
+    except _DAMAGE as error:
         raise SourceError(f"`{source.name}` is damaged: {_first_line(error)}") from None
 
 
@@ -47,7 +49,7 @@ def arrow_rows(source: Source, spec: DomainSpec) -> Iterator[Rows]:
             reader = _open_arrow(file, source)
             paths = _paths(reader.schema, spec, source.name)
             yield from _rows(_batches(reader), paths, spec)
-    except (pa.ArrowException, OSError) as error:
+    except _DAMAGE as error:
         raise SourceError(f"`{source.name}` is damaged: {_first_line(error)}") from None
 
 
@@ -56,7 +58,7 @@ def check_table(source: Source, kind: str, spec: DomainSpec) -> None:
     try:
         with source.file() as file:
             schema = pq.read_schema(file) if kind == "parquet" else _open_arrow(file, source).schema
-    except (pa.ArrowException, OSError) as error:
+    except _DAMAGE as error:
         raise SourceError(f"`{source.name}` is damaged: {_first_line(error)}") from None
     _paths(schema, spec, source.name)
 
@@ -137,13 +139,26 @@ def _column(batch: pa.RecordBatch, path: Path) -> pa.Array[Any]:
     return column
 
 
+def _checked(column: Any) -> Any:
+    """The column, or an ArrowInvalid when its offsets or indices point outside its data."""
+    column.validate(full=True)
+    return column
+
+
+def _raw(column: Any) -> Any:
+    """A text column as binary of the same layout, so that checking it does not judge its UTF-8."""
+    views = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+    return _checked(column.view(views[column.type]) if column.type in views else column)
+
+
 def _bytes(column: Any) -> list[bytes | None]:
     """The raw bytes of a text column; nulls as None."""
     if isinstance(column.type, pa.DictionaryType):
-        column = column.dictionary_decode()
+        values = _raw(column.dictionary)
+        column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
     if pa.types.is_null(column.type):
         return [None] * len(column)
-    raw: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    raw: list[bytes | None] = _raw(column).cast(pa.large_binary()).to_pylist()
     return raw
 
 
@@ -154,7 +169,7 @@ def _rows(batches: Iterator[pa.RecordBatch], paths: list[Path], spec: DomainSpec
     for batch in batches:
         found = Rows()
         texts = _bytes(_column(batch, paths[0]))
-        others = [_column(batch, path).to_pylist() for path in paths[1:]]
+        others = [_checked(_column(batch, path)).to_pylist() for path in paths[1:]]
         for row, raw in enumerate(texts):
             number += 1
             fields = {name: values[row] for name, values in zip(names, others, strict=True)}

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,50 @@ def test_long_line_is_read(tmp_path: Path) -> None:
     texts = ["ab" * 5, "x" * 20_000_000, "cd" * 5]
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     assert read(path)[0] == texts
+
+
+def test_field_that_stands_twice_is_no_choice_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"text": "a", "text": "b"}\n{"text": "c", "x": 1, "x": 2}\n', encoding="utf-8")
+    texts, account = read(path, on_bad="skip")
+    assert texts == ["c"]
+    assert account.rejected == {"field_twice": 1}
+
+
+def _table_bytes(kind: str) -> bytes:
+    table = pa.table({"text": [f"document {number} " + "words " * 20 for number in range(500)]})
+    sink = pa.BufferOutputStream()
+    if kind == "parquet":
+        pq.write_table(table, sink, row_group_size=100)
+    else:
+        with (pa.ipc.new_file if kind == "file" else pa.ipc.new_stream)(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=50)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+def test_cut_table_is_an_error_and_never_fewer_rows(tmp_path: Path, kind: str) -> None:
+    whole = _table_bytes(kind)
+    path = tmp_path / ("d.parquet" if kind == "parquet" else "d.arrow")
+    path.write_bytes(whole)
+    assert len(read(path)[0]) == 500
+    for number in range(60):
+        length = len(whole) - 1 - number if number < 10 else number * len(whole) // 60
+        path.write_bytes(whole[:length])
+        with pytest.raises(SourceError, match=path.name):
+            read(path)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+def test_flipped_bits_in_tables_are_an_error_or_rows(tmp_path: Path, kind: str) -> None:
+    """Never a crash; that a table without checksums reads other rows only its hash can tell."""
+    whole = _table_bytes(kind)
+    path = tmp_path / ("d.parquet" if kind == "parquet" else "d.arrow")
+    for number in range(400):
+        position = number * len(whole) // 400
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1 << number % 8]) + whole[position + 1 :])
+        with suppress(HeadraceError):
+            read(path)
 
 
 def test_bad_json_and_other_values_are_counted(tmp_path: Path) -> None:
