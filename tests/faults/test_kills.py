@@ -39,23 +39,32 @@ def test_kills_at_random_moments_with_changes_of_weights(tmp_path: Path, corpus:
     with serving(tmp_path, [write_run(tmp_path, corpus, steps=10**6)]) as server, Raw(server.address) as raw:
         stop, kills = threading.Event(), 0
 
+        trainer = Trainer(raw).open()
+
         def murder() -> None:
+            """Mostly while steps are taken, now and then before the first answer."""
             nonlocal kills
-            while kills < KILLS and not stop.wait(dice.uniform(0.0, 0.4)):
+            while kills < KILLS and not stop.is_set():
+                taken = trainer.next_step
+                while trainer.next_step == taken and dice.random() > 0.01 and not stop.wait(0.05):
+                    pass
+                stop.wait(dice.uniform(0.0, 0.3))
                 server.kill()
                 server.start()
                 kills += 1
             stop.set()
 
-        trainer = Trainer(raw).open()
         killer = threading.Thread(target=murder)
         killer.start()
         pushes = 0
-        while not stop.is_set():
-            patiently(lambda: trainer.take(3))
-            push(raw, history, f"push-{pushes}", dice)
-            pushes += 1
-        killer.join()
+        try:
+            while not stop.is_set():
+                patiently(lambda: trainer.take(3))
+                push(raw, history, f"push-{pushes}", dice)
+                pushes += 1
+        finally:
+            stop.set()
+            killer.join()
         trainer.take(3)
         try:
             check(trainer, history, server.store, steps=trainer.next_step)
