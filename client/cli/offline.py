@@ -58,8 +58,8 @@ class Offline:
     def events(self, name: str) -> list[pb.Event]:
         return event_messages(self.view(name).events)
 
-    def explain(self, name: str, step: int) -> pb.ExplainResponse:
-        return explain(self.view(name), step)
+    def explain(self, name: str, step: int, text_characters: int = 0) -> pb.ExplainResponse:
+        return explain(self.view(name), step, text_characters)
 
     def digest(self, name: str, step: int) -> bytes:
         return digest_of(self.view(name), step)

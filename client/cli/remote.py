@@ -51,8 +51,8 @@ class Remote:
         answer: pb.ListEventsResponse = self._call(f"list events of run `{name}`", "ListEvents", request)
         return list(answer.events)
 
-    def explain(self, name: str, step: int) -> pb.ExplainResponse:
-        request = pb.ExplainRequest(run=name, step=step)
+    def explain(self, name: str, step: int, text_characters: int = 0) -> pb.ExplainResponse:
+        request = pb.ExplainRequest(run=name, step=step, text_characters=text_characters)
         answer: pb.ExplainResponse = self._call(f"explain step {step} of run `{name}`", "Explain", request)
         return answer
 

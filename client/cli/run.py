@@ -155,12 +155,15 @@ def event_line(event: pb.Event) -> str:
 @run.command()
 @click.argument("name", metavar="RUN")
 @click.option("--step", type=click.IntRange(min=0), required=True, help="Step to explain.")
+@click.option(
+    "--text", "characters", type=click.IntRange(min=0), default=80, show_default=True, help="Characters a row."
+)
 @json_option
 @target_options
-def explain(name: str, step: int, as_json: bool, target: Target) -> None:
+def explain(name: str, step: int, characters: int, as_json: bool, target: Target) -> None:
     """Print what STEP of RUN holds, slot by slot: domain, pass, window, and the documents in it."""
     with open_source(target) as source:
-        answer = source.explain(name, step)
+        answer = source.explain(name, step, characters)
     value = MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     value |= {"step": answer.step, "step_digest": answer.step_digest.hex()}
     for slot, message in zip(value["slots"], answer.slots, strict=True):
@@ -178,7 +181,9 @@ def _explain_lines(answer: pb.ExplainResponse) -> list[str]:
         lines.append(
             f"{slot.slot:>6} {slot.domain} pass {getattr(slot, 'pass')} index {slot.index} window {slot.window}"
         )
-        lines += [f"         {part.file}:{part.row} ids {part.begin}-{part.end}" for part in slot.sources]
+        if slot.text:
+            lines.append(f"         {json.dumps(slot.text, ensure_ascii=False)}")
+        lines += [f"         {part.file}:{part.row} tokens {part.begin}-{part.end}" for part in slot.sources]
     return [*lines, f"digest {answer.step_digest.hex()}"]
 
 

@@ -234,12 +234,14 @@ class ListEventsResponse(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
-    __slots__ = ("run", "step")
+    __slots__ = ("run", "step", "text_characters")
     RUN_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    TEXT_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     run: str
     step: int
-    def __init__(self, run: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+    text_characters: int
+    def __init__(self, run: _Optional[str] = ..., step: _Optional[int] = ..., text_characters: _Optional[int] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
     __slots__ = ("step", "segment", "phase", "slots", "step_digest", "sealed")
@@ -258,7 +260,7 @@ class ExplainResponse(_message.Message):
     def __init__(self, step: _Optional[int] = ..., segment: _Optional[int] = ..., phase: _Optional[str] = ..., slots: _Optional[_Iterable[_Union[Slot, _Mapping]]] = ..., step_digest: _Optional[bytes] = ..., sealed: bool = ...) -> None: ...
 
 class Slot(_message.Message):
-    __slots__ = ("slot", "domain", "index", "window", "sources", "row_digest")
+    __slots__ = ("slot", "domain", "index", "window", "sources", "row_digest", "text")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     PASS_FIELD_NUMBER: _ClassVar[int]
@@ -266,13 +268,15 @@ class Slot(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     ROW_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
     slot: int
     domain: str
     index: int
     window: int
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     row_digest: bytes
-    def __init__(self, slot: _Optional[int] = ..., domain: _Optional[str] = ..., index: _Optional[int] = ..., window: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., row_digest: _Optional[bytes] = ..., **kwargs) -> None: ...
+    text: str
+    def __init__(self, slot: _Optional[int] = ..., domain: _Optional[str] = ..., index: _Optional[int] = ..., window: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., row_digest: _Optional[bytes] = ..., text: _Optional[str] = ..., **kwargs) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("file", "row", "begin", "end")

@@ -41,6 +41,7 @@ from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
 
 _WATCH_SECONDS = 1.0
+_MOST_CHARACTERS = 1 << 16
 logger = logging.getLogger("headrace.server")
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -90,7 +91,9 @@ class ControlService:
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
         handle = await self._fresh(request.run)
-        return await asyncio.to_thread(explain, handle.view, request.step)
+        return await asyncio.to_thread(
+            explain, handle.view, request.step, min(request.text_characters, _MOST_CHARACTERS)
+        )
 
     async def _fresh(self, name: str) -> RunHandle:
         """The run as the store has it now; as last seen when the store is away, which the log says."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from headrace.native import step_digest
 from headrace.proto.errors import OutOfRangeError
 from headrace.proto.v1 import control_pb2 as pb
-from headrace.server.service.rows import DIGEST_BYTES, build_rows
+from headrace.server.service.rows import DIGEST_BYTES, StepRows, build_rows
 from headrace.server.service.view import View
+from headrace.tokenizer import Tokenizer
 
 
 def check_step(view: View, step: int) -> None:
@@ -23,12 +25,14 @@ def digest_of(view: View, step: int) -> bytes:
     return step_digest(build_rows(view.plan, view.library, step, 0, view.plan.shape(step).batch).digests)
 
 
-def explain(view: View, step: int) -> pb.ExplainResponse:
-    """Domain, pass, window, sources and digest of every slot of a step."""
+def explain(view: View, step: int, text_characters: int = 0) -> pb.ExplainResponse:
+    """Domain, pass, window, sources, digest and (if wanted) text of every slot of a step."""
     check_step(view, step)
     shape = view.plan.shape(step)
     draw = view.plan.draw(step)
-    digests = build_rows(view.plan, view.library, step, 0, shape.batch).digests
+    built = build_rows(view.plan, view.library, step, 0, shape.batch)
+    digests = built.digests
+    texts = _texts(view, built, text_characters) if text_characters else [""] * shape.batch
     answer = pb.ExplainResponse(
         step=step,
         segment=view.plan.segment(step),
@@ -49,6 +53,17 @@ def explain(view: View, step: int) -> pb.ExplainResponse:
                 for file, row, begin, end in view.library.sources(view.plan, shape, domain, window)
             ],
             row_digest=digests[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES],
+            text=texts[slot],
             **{"pass": int(draw.passes[slot])},
         )
     return answer
+
+
+def _texts(view: View, built: StepRows, characters: int) -> list[str]:
+    """The beginning of each row's text; a token is one byte at least, so few ids are enough."""
+    base = view.library.base
+    tokenizer = Tokenizer.load(base.tokenizer_path)
+    ids = np.frombuffer(built.ids, dtype=f"<u{base.id_bytes}").reshape(built.rows, -1)
+    real = np.frombuffer(built.real_ids, dtype="<u4")
+    rows = (row[: min(int(count), 4 * characters)] for row, count in zip(ids, real, strict=True))
+    return [tokenizer.decode_text(row.astype(np.uint32))[:characters] for row in rows]

@@ -35,6 +35,7 @@ class RunFigures:
     slowest_rank: int
     ranks: int
     store_up: bool
+    generation_missing: bool
     domains: tuple[DomainFigures, ...]
 
 
@@ -51,6 +52,7 @@ def run_figures(handle: RunHandle) -> RunFigures:
         slowest_rank=min((rank.next_step for rank in ranks), default=view.run.confirmed),
         ranks=len(ranks),
         store_up=handle.store_error is None,
+        generation_missing=view.plan.known_until is not None,
         domains=tuple(_cap(domain_figures(view, view.run.confirmed))),
     )
 

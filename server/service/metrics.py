@@ -126,6 +126,11 @@ def _run_families(runs: list[RunFigures]) -> Iterator[Metric]:
         ("headrace_segment", "Segment of the first unsealed step.", lambda run: run.segment),
         ("headrace_slowest_rank_step", "Next step of the rank that is furthest behind.", lambda run: run.slowest_rank),
         ("headrace_open_ranks", "Ranks that hold the lease.", lambda run: run.ranks),
+        (
+            "headrace_generation_missing",
+            "1 when a generation of the log is not open on this server.",
+            lambda run: float(run.generation_missing),
+        ),
         ("headrace_store_up", "1 when the control store answered the last call.", lambda run: float(run.store_up)),
     )
     for name, text, value in gauges:

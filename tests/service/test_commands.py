@@ -117,3 +117,21 @@ def test_steps() -> None:
     for text in ("", "a", "5:5", "-1:2", "1:2:3"):
         with pytest.raises(UsageError):
             step_range(text)
+
+
+def test_explain_prints_where_each_row_comes_from_and_its_text(
+    raw: Raw, server: ServerProcess, make_run: MakeRun, corpus: Path
+) -> None:
+    run = make_run()
+    online = headrace("run", "explain", run, "--step", "3", "--json", "--text", "30", "--server", server.address)
+    offline = headrace("run", "explain", run, "--step", "3", "--json", "--text", "30", "--store", server.store)
+    assert online.stdout == offline.stdout
+    answer = json.loads(offline.stdout)
+    assert (answer["step"], len(answer["slots"])) == (3, 8)
+    for slot in answer["slots"]:
+        first = slot["sources"][0]
+        line = (corpus.parent.parent / f"{slot['domain']}.jsonl").read_text().splitlines()[first["row"] - 1]
+        assert json.loads(line)["text"][first.get("begin", 0) :].startswith(slot["text"].split("<|")[0])
+    plain = headrace("run", "explain", run, "--step", "3", "--store", server.store).stdout
+    assert "planned, not sealed yet" in plain
+    assert plain.count(".jsonl:") >= 8
