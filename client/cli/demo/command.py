@@ -33,8 +33,8 @@ def demo(out: Path) -> None:
     """Run the whole path on text that this machine already has.
 
     Tokenizers, corpus, a proxy and its weights, a server, two trainers, a swap of the weights, a crash of the server
-    and of the trainers, a resume on four ranks, and the proof that what was served is what was planned. Takes about two
-    minutes on two cores, needs no network and no accelerator, and ends with exit code 1 when any check fails.
+    and of the trainers, a resume on four ranks, and the proof that what was served is what was planned. It needs
+    no network and no accelerator, less than three minutes on two cores, and ends with exit code 1 when any check fails.
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
