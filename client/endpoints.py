@@ -60,7 +60,7 @@ class Endpoints:
             ("grpc.keepalive_timeout_ms", round(1e3 * settings.keepalive_timeout)),
         )
         self._token = Token(token_file) if token_file else None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._at = start % len(self._addresses)
         self._channels: dict[str, grpc.Channel] = {}
         self._files: tuple[int, ...] = ()

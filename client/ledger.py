@@ -21,7 +21,7 @@ class Ledger:
     """Thread-safe."""
 
     def __init__(self, taken: int, *, told: int) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._taken = taken
         self._told = told
         self._heard = time.monotonic()

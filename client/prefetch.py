@@ -75,8 +75,9 @@ class Prefetcher:
         # An observer has no lead: it reads what is sealed, or waits.
         self._lookahead = session.opened.lead if confirms else max(session.opened.lead, 2 * settings.in_flight)
         self._pool = Pool(keep=2 * self._lookahead + 2, make=stage.buffer)
-        # One lock, two kinds of waiting: the trainer for a batch, the workers for work.
-        lock = threading.Lock()
+        # One lock, two kinds of waiting: the trainer for a batch, the workers for work. Reentrant, as are the locks of
+        # the ledger and the endpoints: a loader that nobody refers to may be closed by the garbage collector anywhere.
+        lock = threading.RLock()
         self._changed, self._hungry = threading.Condition(lock), threading.Condition(lock)
         self._stop = threading.Event()
         self._shared = _Shared(next_step=ledger.taken)
@@ -191,11 +192,9 @@ class Prefetcher:
     def _next_work(self) -> tuple[Assembly, int, int] | None:
         with self._changed:
             self._schedule()
-            while not self._shared.work:
-                if self._stop.is_set():
-                    return None
+            while not self._shared.work and not self._stop.is_set():
                 self._hungry.wait()
-            return self._shared.work.popleft()
+            return None if self._stop.is_set() else self._shared.work.popleft()
 
     def _fetch(self, step: int, first_slot: int, rows: int) -> Reply:
         for left in reversed(range(_DIGEST_TRIES)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import signal
@@ -269,6 +270,28 @@ def test_a_forgotten_loader_gives_its_lease_back(server: ToyServer) -> None:
     del loader
     assert server.service.job is None
     assert server.service.confirmed == 1
+
+
+def test_a_loader_in_a_cycle_is_closed_by_the_collector_without_a_deadlock(server: ToyServer) -> None:
+    class Trainer:
+        def __init__(self, job: str) -> None:
+            self.me = self
+            self.loader = Loader(server.address, "toy", job=job, settings=QUICK)
+
+    before = gc.get_threshold()
+    gc.set_threshold(1)  # the collector runs wherever an object is made, in the loader's own threads too
+    try:
+        for number in range(6):
+            trainer = Trainer(f"job-{number}")
+            for _ in range(4):
+                next(trainer.loader)
+            del trainer
+            until = time.monotonic() + 10
+            while server.service.job is not None:
+                assert time.monotonic() < until, "the lease was not given back"
+                gc.collect()
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_two_loaders_interleave_in_one_process(server: ToyServer) -> None:
