@@ -1,4 +1,4 @@
-"""Texts of training: documents in memory or files, counted as they stream by.
+"""Texts of training: documents in memory or files, counted and hashed as they stream by.
 
 A `.jsonl` file (plain, .gz, .zst) has one document a line in a named field; any other file is one document, read as a
 stream. In `lines` mode, that of the reference implementation, each line with its line end is a text of its own.
@@ -6,6 +6,7 @@ stream. In `lines` mode, that of the reference implementation, each line with it
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,30 +23,47 @@ _BATCH = 4 << 20
 
 def count_texts(
     counter: PieceCounter, column: int, texts: Iterable[Text], *, field: str, lines: bool, threads: int
-) -> None:
-    """Count the pieces of texts into a column."""
+) -> str:
+    """Count the pieces of texts into a column; the SHA-256 of what was counted.
+
+    The hash is over each document's length in bytes (8 bytes, little-endian) and its UTF-8; of a file that is one
+    document, over its bytes and then their number.
+    """
+    digest = hashlib.sha256()
     if isinstance(texts, str | Path):
         raise UsageError(f"texts must be a list of documents or paths, not the single {texts!r:.60}")
     if lines:
         texts = _as_lines(texts)
-    for batch in _batches(counter, column, texts, field=field, threads=threads):
+    for batch in _batches(counter, column, texts, field=field, threads=threads, digest=digest):
         try:
             counter.add(column, batch, threads)
+            _hash(digest, batch)
         except UnicodeEncodeError as error:
             raise UsageError(f"a training document is no Unicode text: {error}") from None
         except ValueError as error:
             raise UsageError(str(error)) from None
+    return digest.hexdigest()
+
+
+def _hash(digest: hashlib._Hash, documents: list[str]) -> None:
+    for document in documents:
+        content = document.encode()
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
 
 
 def _batches(
-    counter: PieceCounter, column: int, texts: Iterable[Text], *, field: str, threads: int
+    counter: PieceCounter, column: int, texts: Iterable[Text], *, field: str, threads: int, digest: hashlib._Hash
 ) -> Iterator[list[str]]:
     """Documents in batches of some megabytes; files of one document are counted on the way."""
     batch: list[str] = []
     size = 0
     for text in texts:
         if isinstance(text, Path) and not _is_jsonl(text):
-            _count_stream(counter, column, text, threads)
+            if batch:  # in the order of the texts, for the hash
+                yield batch
+                batch, size = [], 0
+            _count_stream(counter, column, text, threads, digest)
             continue
         for document in [text] if isinstance(text, str) else _jsonl(text, field):
             batch.append(document)
@@ -60,10 +78,14 @@ def _is_jsonl(path: Path) -> bool:
     return path.name.removesuffix(".gz").removesuffix(".zst").endswith((".jsonl", ".ndjson"))
 
 
-def _count_stream(counter: PieceCounter, column: int, path: Path, threads: int) -> None:
+def _count_stream(counter: PieceCounter, column: int, path: Path, threads: int, digest: hashlib._Hash) -> None:
+    size = 0
     for chunk in chunks(path):
         _add_chunk(counter, column, path, chunk, threads)
+        digest.update(chunk)
+        size += len(chunk)
     _add_chunk(counter, column, path, b"", threads)
+    digest.update(size.to_bytes(8, "little"))
 
 
 def _add_chunk(counter: PieceCounter, column: int, path: Path, chunk: bytes, threads: int) -> None:

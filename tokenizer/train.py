@@ -20,6 +20,7 @@ from typing import Any
 
 from headrace.native import BpeTrainer, PieceCounter
 from headrace.proto.errors import HeadraceError, UsageError
+from headrace.tokenizer import diagnose
 from headrace.tokenizer.spec import TrainSpec
 from headrace.tokenizer.texts import Text, count_texts, development_lines
 from headrace.tokenizer.tokenizer import Tokenizer
@@ -27,7 +28,10 @@ from headrace.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """Where training is: `done` of `total` in a stage ("count" languages, "merge" tokens), and a note on it."""
+    """Where training is: `done` of `total` in a stage ("count" languages, "merge" tokens), and a note on it.
+
+    In the stage "warning" the note is something about the texts that a user should look at.
+    """
 
     stage: str
     done: int
@@ -43,6 +47,7 @@ class TrainReport:
         languages: in the order that decides ties.
         vocab_size, merges: ids made, special tokens and bytes included; merges written, each of which makes an id.
         exhausted: languages that had no pair left, with the number of merges after which that was so.
+        inputs: SHA-256 of each language's text, see `texts.count_texts`.
         documents, bytes, pieces: of the training text, by language (under "all" for the classical variant).
         tokens_before, tokens_after: on the text that scores are taken from, by language.
         trace: for each merge the language it was for (index, None in the global phase), the pair's count in its
@@ -55,6 +60,7 @@ class TrainReport:
     vocab_size: int
     merges: int
     exhausted: Mapping[str, int]
+    inputs: Mapping[str, str]
     documents: Mapping[str, int]
     bytes: Mapping[str, int]
     pieces: Mapping[str, int]
@@ -103,6 +109,7 @@ class _Job:
         if not texts:
             raise UsageError("there is no text to train on; give at least one language")
         self.names = tuple(texts)
+        self.inputs: dict[str, str] = {}
         self.is_classical = spec.variant == "classical"
         self.dev = self._development(dev)
         # Classical training needs no languages: one column for all is the same and faster.
@@ -132,6 +139,7 @@ class _Job:
         counted = [self.counter.seen(column) for column in range(len(self.languages))]
         if not any(pieces for _, _, pieces in counted):
             raise UsageError("the training text is empty: no document has a character in it")
+        warnings = self._warn_of_text()
         trainer = self._trainer()
         before = self._totals(trainer)
         rows = self._merge(trainer)
@@ -144,13 +152,14 @@ class _Job:
             vocab_size=tokenizer.vocab_size,
             merges=len(rows),
             exhausted=exhausted,
+            inputs=self.inputs,
             documents={name: seen[0] for name, seen in zip(self.languages, counted, strict=True)},
             bytes={name: seen[1] for name, seen in zip(self.languages, counted, strict=True)},
             pieces={name: seen[2] for name, seen in zip(self.languages, counted, strict=True)},
             tokens_before=before,
             tokens_after=self._totals(trainer),
             trace=[(language, count, saved) for _, _, _, language, count, saved in rows],
-            warnings=tuple(self._warnings(trainer, exhausted)),
+            warnings=(*warnings, *self._warn_of_merges(rows, exhausted)),
         )
         return tokenizer, report
 
@@ -159,11 +168,13 @@ class _Job:
         for index, name in enumerate(self.names):
             self.progress(Progress(stage="count", done=index, total=len(self.names), note=name))
             column = 0 if self.is_classical else index
-            count_texts(self.counter, column, self.texts[name], field=self.field, lines=lines, threads=threads)
+            texts = self.texts[name]
+            self.inputs[name] = count_texts(self.counter, column, texts, field=self.field, lines=lines, threads=threads)
             for number, part in enumerate(self.parts, start=1):
                 given = [line + "\n" for line in part[name]] if lines else part[name]
                 column = len(self.languages) * number + index
-                count_texts(self.counter, column, given, field=self.field, lines=False, threads=threads)
+                digest = count_texts(self.counter, column, given, field=self.field, lines=False, threads=threads)
+                self.inputs[f"{name} development {number}"] = digest
 
     def _trainer(self) -> BpeTrainer:
         spec, languages = self.spec, len(self.languages)
@@ -235,12 +246,20 @@ class _Job:
             f"any more; give more text, ask for less, or allow a smaller vocabulary"
         )
 
-    def _warnings(self, trainer: BpeTrainer, exhausted: Mapping[str, int]) -> Iterable[str]:
-        for name, at in exhausted.items():
-            yield (
-                f"language `{name}` had no pair left after {at} merges and was passed over from there on; "
-                f"give it more training text"
-            )
+    def _warn_of_text(self) -> list[str]:
+        """Look at the texts before merges are spent on them."""
+        found = []
+        if self.parts:
+            lines = len(next(iter(self.parts[0].values())))
+            found += diagnose.small_development(lines)
+            for index, name in enumerate(self.names):
+                found += diagnose.mismatch(name, *self.counter.mismatch(index, len(self.names) + index))
+        for text in found:
+            self.progress(Progress(stage="warning", done=0, total=0, note=text))
+        return found
+
+    def _warn_of_merges(self, rows: Sequence[_Row], exhausted: Mapping[str, int]) -> list[str]:
+        return [*diagnose.exhausted(exhausted), *diagnose.stuck(self.languages, [(row[3], row[5]) for row in rows])]
 
 
 _Row = tuple[int, int, int, int | None, int, int]

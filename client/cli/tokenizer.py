@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 from headrace.proto.errors import UsageError
+from headrace.tokenizer import interchange, sidecar
 from headrace.tokenizer.evaluate import FairnessReport, evaluate
-from headrace.tokenizer.files import read_lines
+from headrace.tokenizer.files import read_lines, write_durably
 from headrace.tokenizer.pretokenizer import DEFAULT, NAMES
 from headrace.tokenizer.spec import VARIANTS, TrainSpec
 from headrace.tokenizer.tokenizer import DEFAULT_SPECIALS, Tokenizer
@@ -51,6 +52,9 @@ def _progress() -> Callable[[Progress], None]:
     last = [("", -1)]
 
     def show(progress: Progress) -> None:
+        if progress.stage == "warning":
+            click.echo(f"warning: {progress.note}", err=True)
+            return
         tenth = 10 * progress.done // max(progress.total, 1)
         text = f"{progress.stage} {progress.done}/{progress.total} {progress.note}".rstrip()
         if sys.stderr.isatty():
@@ -98,6 +102,7 @@ def _progress() -> Callable[[Progress], None]:
 @click.option("--allow-smaller", is_flag=True, help="Accept a smaller vocabulary when the text has no more pairs.")
 @click.option("--threads", type=int, default=2, show_default=True, help="Threads that count pieces.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The tokenizer.json to write.")
+@click.option("--merges-out", type=click.Path(path_type=Path), help="Write the merge list here as well.")
 @click.option("--dry-run", is_flag=True, help="Train and report, but write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def train_command(
@@ -109,6 +114,7 @@ def train_command(
     compat: str | None,
     specials: tuple[str, ...],
     out: Path,
+    merges_out: Path | None,
     dry_run: bool,
     as_json: bool,
     **settings: Any,
@@ -124,6 +130,9 @@ def train_command(
     made, report = train(spec, texts, dev or None, field=field, progress=_progress())
     if not dry_run:
         made.save(out)
+        sidecar.save(out, spec, made, report)
+        if merges_out:
+            write_durably(merges_out, interchange.merges_text(made).encode())
     if as_json:
         click.echo(json.dumps({**report.to_json(), "digest": made.digest.hex()}, ensure_ascii=False))
     else:
@@ -137,7 +146,7 @@ def _train_lines(made: Tokenizer, report: TrainReport, out: Path | None) -> Iter
         before = report.tokens_before[name]
         yield f"  {name:<10} {before:>12} -> {after:>12} tokens ({before / max(after, 1):.2f} bytes a token)"
     for warning in report.warnings:
-        yield f"warning: {warning}"
+        yield f"  look at this: {warning}"
 
 
 @tokenizer.command("eval", help="Measure tokenizers on aligned text files by language.")
@@ -205,3 +214,45 @@ def _read_text(path: Path) -> str:
         raise UsageError(f"cannot read `{path}`: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"`{path}` is no UTF-8 at byte {error.start}") from None
+
+
+@tokenizer.command("convert", help="Convert between tokenizer.json, GPT-2 folders and tiktoken ranks.")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--from", "kind", type=click.Choice(["hf", "gpt2", "tiktoken"]), default="hf", show_default=True)
+@click.option("--to", type=click.Choice(["hf", "gpt2", "tiktoken", "merges"]), required=True)
+@click.option("--pretokenizer", default="gpt2", show_default=True, help="Of a source that does not say it.")
+@click.option("--special", "specials", multiple=True, metavar="TEXT[=ID]",
+              help="Special token of a source that does not say them, with its id for tiktoken ranks.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Read and check, but write nothing.")
+def convert_command(
+    source: Path, target: Path, kind: str, to: str, pretokenizer: str, specials: tuple[str, ...], dry_run: bool
+) -> None:
+    """Read one format and write another; ids stay."""
+    made = _read(source, kind, pretokenizer, specials)
+    if not dry_run:
+        _write(made, target, to)
+    click.echo(f"{made.vocab_size} ids, {len(made.merges)} merges, pre-tokenizer {made.pretokenizer}")
+
+
+def _read(source: Path, kind: str, pretokenizer: str, specials: tuple[str, ...]) -> Tokenizer:
+    if kind == "hf":
+        return Tokenizer.load(source)
+    if kind == "gpt2":
+        return interchange.read_gpt2(source, pretokenizer=pretokenizer, specials=specials)
+    named = dict(special.rpartition("=")[::2] for special in specials)
+    if not all(name and number.isdecimal() for name, number in named.items()):
+        raise UsageError(f"special tokens of tiktoken ranks are given as TEXT=ID, not {list(specials)}")
+    ids = {name: int(number) for name, number in named.items()}
+    return interchange.read_tiktoken(source, pretokenizer=pretokenizer, special_ids=ids)
+
+
+def _write(made: Tokenizer, target: Path, to: str) -> None:
+    if to == "hf":
+        made.save(target)
+    elif to == "gpt2":
+        interchange.write_gpt2(made, target)
+    elif to == "tiktoken":
+        interchange.write_tiktoken(made, target)
+    else:
+        write_durably(target, interchange.merges_text(made).encode())

@@ -11,6 +11,7 @@ pub mod cells;
 pub mod config;
 pub mod encoder;
 pub mod evidence;
+pub mod mismatch;
 pub mod packed;
 pub mod pairs;
 pub mod pattern;

@@ -218,6 +218,16 @@ impl Counter {
         (documents, bytes, self.columns[column].len() as u64)
     }
 
+    /// Hand each distinct piece of a column, with its count, to `each`. (Pieces of texts are text.)
+    pub fn each_piece(&self, column: usize, mut each: impl FnMut(&str, u64)) {
+        let table = &self.columns[column];
+        for number in 0..table.len() {
+            if let Ok(piece) = std::str::from_utf8(table.piece(number)) {
+                each(piece, table.counts[number]);
+            }
+        }
+    }
+
     pub fn columns(&self) -> usize {
         self.columns.len()
     }

@@ -10,6 +10,7 @@ use pyo3::types::PyBytes;
 
 use crate::bpe::config::{Config, Development, Rule};
 use crate::bpe::encoder::Encoder;
+use crate::bpe::mismatch::compare;
 use crate::bpe::pattern::{NAMES, Pattern};
 use crate::bpe::select::Window;
 use crate::bpe::trainer::{MergeLoop, Step, start};
@@ -19,6 +20,7 @@ use crate::bpe::words::Counter;
 const SLICE: Duration = Duration::from_millis(50);
 
 type MergeRow = (u32, u32, u32, Option<u32>, u64, u64);
+type MismatchRow = (f64, f64, usize, Vec<(char, f64, f64)>);
 type FlatBatch<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
 
 fn value_error(message: String) -> PyErr {
@@ -64,6 +66,24 @@ impl PieceCounter {
     ) -> PyResult<Option<usize>> {
         let done = py.detach(|| self.0.add_chunk(column, chunk, last, threads));
         Ok(done.map_err(value_error)?.err())
+    }
+
+    /// How a development column differs from a training column: parts of its characters and pairs of characters that
+    /// the other never has, distinct characters of training, and (character, share in training, share in development) of those on one side.
+    fn mismatch(&self, py: Python<'_>, train: usize, dev: usize) -> PyResult<MismatchRow> {
+        if train.max(dev) >= self.0.columns() {
+            return Err(PyValueError::new_err(format!(
+                "there is no column {}",
+                train.max(dev)
+            )));
+        }
+        let found = py.detach(|| compare(&self.0, train, dev));
+        Ok((
+            found.unseen_characters,
+            found.unseen_pairs,
+            found.alphabet,
+            found.one_sided,
+        ))
     }
 
     /// (documents, bytes, distinct pieces) of a column.
