@@ -8,10 +8,13 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import threading
+import time
+import warnings
 from pathlib import Path
 
 import pytest
-from headrace.client import ForkError, Loader
+from headrace.client import ForkError, Loader, Settings
 from toy_server import ToyServer
 
 HERE = Path(__file__).parent
@@ -44,10 +47,10 @@ loader.close()
 """
 
 
-def run(server: ToyServer, *, connect: bool, own: bool) -> list[str]:
+def run(server: ToyServer, *, connect: bool, own: bool, **environ: str) -> list[str]:
     program = textwrap.dedent(PROGRAM.format(connect=connect, own=own))
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, server.address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | environ)
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
 
@@ -65,6 +68,34 @@ def test_a_loader_not_connected_yet_works_in_each_fork() -> None:
 def test_a_fork_of_a_connected_parent_may_make_its_own() -> None:
     with ToyServer() as server:
         assert run(server, connect=True, own=True) == [*["child 0"] * 3, "parent 0", "parent 1"]
+
+
+def test_without_fork_handlers_a_child_is_refused_rather_than_left_to_hang() -> None:
+    with ToyServer() as server:
+        lines = run(server, connect=True, own=True, GRPC_ENABLE_FORK_SUPPORT="0")
+    assert lines.count("refused False") == 3
+
+
+def test_a_fork_does_not_wait_for_a_call_that_never_answers() -> None:
+    with ToyServer() as server, Loader(server.address, "toy", settings=Settings(call_timeout=20)) as loader:
+        assert next(loader).step == 0
+        server.faults.hang = 4
+        loader.load_state_dict(loader.state_dict())
+        waiting = threading.Thread(target=lambda: next(loader))
+        waiting.start()
+        while server.faults.hang:
+            time.sleep(0.01)
+        begin = time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            os._exit(0)
+        assert time.monotonic() - begin < 5
+        assert os.waitpid(child, 0)[1] == 0
+        waiting.join(15)
+        assert not waiting.is_alive(), "the cancelled calls were not made again"
+        assert loader.next_step == 2
 
 
 def test_fork_handlers_are_on_unless_the_user_says_otherwise() -> None:
