@@ -52,6 +52,7 @@ class Opened:
     server_version: str
     tokenizer_digest: bytes
     corpus_digest: bytes
+    server_time_us: int
 
     def __post_init__(self) -> None:
         if self.id_bytes not in (2, 4) or self.max_rows < 1 or self.lead < 1:
@@ -149,6 +150,7 @@ def open_run(endpoints: Endpoints, opening: Opening, *, timeout: float) -> Opene
         server_version=answer.server_version,
         tokenizer_digest=answer.tokenizer_digest,
         corpus_digest=answer.corpus_digest,
+        server_time_us=answer.server_time_us,
     )
 
 

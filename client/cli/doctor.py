@@ -24,9 +24,11 @@ from headrace.proto.errors import HeadraceError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from headrace.client.endpoints import Endpoints
+    from headrace.client.session import Opened
 
 # A process of a trainer holds a few connections only; data workers and checkpoints hold many files beside them.
 _FILES_WANTED = 4096
+_CLOCK_SECONDS = 2.0
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _BYPASSES = ("no_grpc_proxy", "no_proxy")
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
@@ -209,6 +211,8 @@ def server_checks(endpoints: Endpoints, address: str, runs: tuple[str, ...]) -> 
         yield Check(name="runs", status="fail", found=str(error), remedy="use a token that may read, or TLS with --ca")
         return
     yield ok("runs", ", ".join(known) or "the server has none")
+    if known:
+        yield clock(endpoints, known[0])
     for run in runs or known:
         remedy = f"known runs: {', '.join(known)}" if run not in known else "see the server's log"
         yield _attempt(f"run {run}", remedy, lambda run=run: _run(endpoints, run))  # type: ignore[misc]
@@ -260,15 +264,44 @@ def _runs(endpoints: Endpoints) -> list[str]:
     return [run.name for run in answer.runs]
 
 
-def _run(endpoints: Endpoints, run: str) -> str:
-    """Opens the run as an observer and reads one row of a sealed step, if there is one."""
+def _look(endpoints: Endpoints, run: str) -> Opened:
     from headrace.client.launch import Rank
-    from headrace.client.session import Opening, Session, open_run
-    from headrace.client.settings import Settings
+    from headrace.client.session import Opening, open_run
 
     rank = Rank(rank=0, world=1)
     opening = Opening(run=run, mode="observe", launch=None, rank=rank, takeover=False, state=None)
-    opened = open_run(endpoints, opening, timeout=10)
+    return open_run(endpoints, opening, timeout=10)
+
+
+def clock(endpoints: Endpoints, run: str) -> Check:
+    """The server's clock against this one. Nothing depends on it but logs that are to be laid side by side."""
+    begin = time.time()
+    try:
+        told = _look(endpoints, run).server_time_us / 1e6
+    except HeadraceError as error:
+        return Check(name="clock", status="fail", found=str(error), remedy="see the server's log")
+    end = time.time()
+    if not told:
+        return ok("clock", "the server is older and does not tell its time")
+    apart = max(begin - told, told - end, 0.0)
+    if apart <= _CLOCK_SECONDS:
+        return ok("clock", f"{apart:.1f} s from the server's")
+    return Check(
+        name="clock",
+        status="warn",
+        found=f"{apart:.1f} s from the server's: times in the logs of the two cannot be compared",
+        remedy="set both by NTP",
+    )
+
+
+def _run(endpoints: Endpoints, run: str) -> str:
+    """Opens the run as an observer and reads one row of a sealed step, if there is one."""
+    from headrace.client.launch import Rank
+    from headrace.client.session import Session
+    from headrace.client.settings import Settings
+
+    rank = Rank(rank=0, world=1)
+    opened = _look(endpoints, run)
     shape = opened.shapes[0] if opened.shapes else None
     told = f"server {opened.server_version}, {len(opened.domains)} domains, lead {opened.lead}, seal {opened.seal}"
     if shape is None:

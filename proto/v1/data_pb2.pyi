@@ -60,7 +60,7 @@ class OpenRunRequest(_message.Message):
     def __init__(self, run: _Optional[str] = ..., mode: _Optional[_Union[OpenMode, str]] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ..., takeover: bool = ..., client_version: _Optional[str] = ...) -> None: ...
 
 class OpenRunResponse(_message.Message):
-    __slots__ = ("run_id", "lease", "spec_digest", "plan_hash", "next_step", "seal", "confirmed", "lead", "end_step", "domains", "vocab_size", "pad_id", "id_bytes", "shapes", "max_rows", "server_version", "tokenizer_digest", "corpus_digest")
+    __slots__ = ("run_id", "lease", "spec_digest", "plan_hash", "next_step", "seal", "confirmed", "lead", "end_step", "domains", "vocab_size", "pad_id", "id_bytes", "shapes", "max_rows", "server_version", "tokenizer_digest", "corpus_digest", "server_time_us")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,7 @@ class OpenRunResponse(_message.Message):
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CORPUS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SERVER_TIME_US_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     lease: str
     spec_digest: bytes
@@ -97,7 +98,8 @@ class OpenRunResponse(_message.Message):
     server_version: str
     tokenizer_digest: bytes
     corpus_digest: bytes
-    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., next_step: _Optional[int] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., domains: _Optional[_Iterable[str]] = ..., vocab_size: _Optional[int] = ..., pad_id: _Optional[int] = ..., id_bytes: _Optional[int] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., max_rows: _Optional[int] = ..., server_version: _Optional[str] = ..., tokenizer_digest: _Optional[bytes] = ..., corpus_digest: _Optional[bytes] = ...) -> None: ...
+    server_time_us: int
+    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., next_step: _Optional[int] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., domains: _Optional[_Iterable[str]] = ..., vocab_size: _Optional[int] = ..., pad_id: _Optional[int] = ..., id_bytes: _Optional[int] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., max_rows: _Optional[int] = ..., server_version: _Optional[str] = ..., tokenizer_digest: _Optional[bytes] = ..., corpus_digest: _Optional[bytes] = ..., server_time_us: _Optional[int] = ...) -> None: ...
 
 class Shape(_message.Message):
     __slots__ = ("from_step", "to_step", "batch", "seq_len")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from headrace.proto.errors import ConflictError, StateMismatchError
 from headrace.proto.v1 import data_pb2 as pb
 from headrace.server.service.view import View
@@ -98,4 +100,5 @@ def open_answer(
         server_version=server_version,
         tokenizer_digest=corpus.tokenizer_digest,
         corpus_digest=corpus.digest,
+        server_time_us=time.time_ns() // 1000,
     )

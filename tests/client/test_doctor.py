@@ -70,6 +70,16 @@ def test_a_server_that_is_well() -> None:
     assert (found["name"], found["status"], found["remedy"]) == ("run other", "fail", "known runs: toy")
 
 
+@pytest.mark.parametrize(("ahead", "status"), [(0.0, "ok"), (90.0, "warn"), (-90.0, "warn"), (None, "ok")])
+def test_clocks_that_differ_are_named(ahead: float | None, status: str) -> None:
+    with ToyServer(setup=well) as server:
+        server.faults.clock = ahead
+        result = doctor("--server", server.address)
+    assert result.exception is None
+    assert statuses(result)["clock"] == status
+    assert ("90." in result.stdout) == (status == "warn")
+
+
 def test_corrupt_rows_fail_the_run() -> None:
     with ToyServer(setup=well) as server:
         server.faults.corrupt = 99

@@ -115,6 +115,7 @@ class Faults:
     data_loss_at: int | None = None
     delay: float = 0.0
     refuse_all: bool = False
+    clock: float | None = 0.0  # how far the server's clock is ahead; None: it does not tell it
 
 
 @dataclass
@@ -198,6 +199,7 @@ class ToyService(data_pb2_grpc.DataServiceServicer):
             server_version="toy",
             tokenizer_digest=bytes(32),
             corpus_digest=bytes(32),
+            server_time_us=0 if self.faults.clock is None else int(1e6 * (time.time() + self.faults.clock)),
         )
         begin = 0
         for steps, batch, seq_len in self.toy.shapes:
