@@ -267,11 +267,15 @@ class Plan:
         return End(step=steps, reason="the last phase is over")
 
     def _may_end(self, span: Span) -> bool:
-        ends = zip(self.piece(span).parts(span.first), self.piece(span).parts(span.end - 1), strict=True)
-        weighted = {name for name, (first, last) in zip(self.names, ends, strict=True) if first or last}
+        """Whether caps could leave some step of a span without a domain to give. A ramp may begin or end at weight 0."""
+        first, last = (
+            {name for name, part in zip(self.names, self.piece(span).parts(step), strict=True) if part}
+            for step in (span.first, span.end - 1)
+        )
         capped = {name for name, policy in self.spec.domains.items() if policy.cap is not None}
         stops = {name for name in capped if self.spec.domains[name].at_cap == "stop"}
-        return weighted <= capped or bool(weighted & stops)
+        moving = span.source.following is not None and bool(capped & (first | last))
+        return first <= capped or moving or bool(stops & (first | last))
 
     def _why(self, domain: int) -> str:
         name = self.names[domain]

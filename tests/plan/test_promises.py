@@ -200,6 +200,19 @@ def test_stop_ends_before_the_step_that_needs_more() -> None:
         stream.draw(25)
 
 
+def test_the_end_is_known_where_a_ramp_begins_with_a_capped_domain_alone() -> None:
+    """At step 50 only `a` has weight, and it is at its cap; that `b` gets some at step 51 does not help."""
+    points = (
+        Point(at=0, weights={"a": 1.0}),
+        Point(at=50, weights={"a": 1.0}, curve="linear"),
+        Point(at=99, weights={"b": 1.0}),
+    )
+    caps = {"a": DomainPolicy(cap=Decimal(4))}
+    stream = plan(spec(phase({}, 100, points=points), caps=caps), {"a": 400, "b": 400})
+    assert stream.end == 50
+    assert "`a`" in stream.end_reason
+
+
 def test_caps_are_decimals() -> None:
     """0.1 epochs of 30 tokens are 3 tokens; as a binary float it would be a hair more, as 0.3 / 3 a hair less."""
     caps = {"b": DomainPolicy(cap=Decimal("0.7"))}
