@@ -267,7 +267,7 @@ class Plan:
         return End(step=steps, reason="the last phase is over")
 
     def _may_end(self, span: Span) -> bool:
-        """Whether caps could leave some step of a span without a domain to give. A ramp may begin or end at weight 0."""
+        """Whether caps could leave a step of a span without a domain to give; a ramp may begin or end at weight 0."""
         first, last = (
             {name for name, part in zip(self.names, self.piece(span).parts(step), strict=True) if part}
             for step in (span.first, span.end - 1)
