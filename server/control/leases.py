@@ -109,7 +109,9 @@ def _check_agreement(lease: LeaseRecord, wish: OpenLease) -> None:
             f"ranks of attempt {lease.attempt} of job `{lease.job}` disagree: world {lease.world} ({lease.holder}) and "
             f"world {wish.world} (rank {wish.label}, {wish.holder}); start them with one world, or as a new attempt"
         )
-    if not lease.has_confirmed and lease.start_step != wish.next_step:
+    # A rank that opens for the first time must begin where the others did, however far they have come since.
+    rejoins = lease.has_confirmed and any(rank.label == wish.label for rank in lease.ranks)
+    if not rejoins and lease.start_step != wish.next_step:
         raise ConflictError(
             f"ranks of attempt {lease.attempt} of job `{lease.job}` disagree: step {lease.start_step} ({lease.holder}) "
             f"and step {wish.next_step} (rank {wish.label}, {wish.holder}); load the same checkpoint on every rank"
