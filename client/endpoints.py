@@ -22,6 +22,7 @@ from headrace.proto.errors import HeadraceError, UnavailableError, UsageError, f
 log = logging.getLogger("headrace.client")
 
 _SERVICE = "/headrace.v1.DataService/"
+_LARGEST_PORT = 65_535
 _LOOPBACK = ("127.", "localhost", "[::1]", "unix:", "ipv4:127.", "ipv6:[::1]")
 
 _OPTIONS: tuple[tuple[str, Any], ...] = (
@@ -150,8 +151,18 @@ def check_addresses(addresses: Sequence[str], *, tls: Tls | None, token_file: Pa
     for address in addresses:
         if not address or "://" in address.removeprefix("dns://") or any(c.isspace() for c in address):
             raise UsageError(f"endpoint {address!r} is not an address; give host:port, e.g. 127.0.0.1:7750")
+        if not address.startswith("unix:") and not _has_port(address):
+            raise UsageError(
+                f"endpoint {address!r} has no port from 0 to {_LARGEST_PORT}; give host:port, e.g. 127.0.0.1:7750"
+            )
         if token_file and not tls and not address.startswith(_LOOPBACK):
             raise UsageError(f"endpoint {address!r}: a token is sent only over TLS or to this machine; give tls=")
+
+
+def _has_port(address: str) -> bool:
+    """Whether it ends in :PORT; gRPC would take 443 for one that does not."""
+    port = address.rpartition(":")[2] if ":" in address else ""
+    return port.isascii() and port.isdigit() and int(port) <= _LARGEST_PORT
 
 
 def _changes(tls: Tls | None) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ class Offline:
     def create(self, request: pb.CreateRunRequest) -> pb.CreateRunResponse:
         new = new_run(
             request.spec_toml,
-            place="RUN.toml",
+            place=request.place or "RUN.toml",
             base_dir=request.base_dir,
             author=request.author,
             corpora=self._opener.corpora,

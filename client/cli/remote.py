@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
+from headrace.client.endpoints import check_addresses
 from headrace.proto.errors import from_rpc
 from headrace.proto.v1 import control_pb2 as pb
 
@@ -17,6 +18,7 @@ class Remote:
     """Calls the ControlService at an address, each call within 30 s."""
 
     def __init__(self, address: str) -> None:
+        check_addresses([address], tls=None, token_file=None)
         self._address = address
         self._channel = grpc.insecure_channel(address, options=(("grpc.max_receive_message_length", 64 << 20),))
 

@@ -87,7 +87,7 @@ def create(spec: Path, dry_run: bool, as_json: bool, target: Target) -> None:
         _emit(as_json, {"name": new.name, "spec_digest": new.spec_digest.hex(), "created": False}, [f"{spec}: good"])
         return
     with open_source(target, write=True) as source:
-        answer = source.create(pb.CreateRunRequest(spec_toml=text, base_dir=folder, author=author()))
+        answer = source.create(pb.CreateRunRequest(spec_toml=text, base_dir=folder, author=author(), place=str(spec)))
     said = "created" if answer.created else "exists already, with the same digest"
     value = {**info_dict(answer.run), "created": answer.created}
     _emit(as_json, value, [f"run {answer.run.name} {said}", *info_lines(answer.run)[1:]])

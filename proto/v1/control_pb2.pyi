@@ -44,14 +44,16 @@ class RunInfo(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., spec_json: _Optional[str] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., lease_job: _Optional[str] = ..., lease_attempt: _Optional[int] = ..., lease_holder: _Optional[str] = ..., domains: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[float]] = ..., segment: _Optional[int] = ..., log_head: _Optional[bytes] = ..., parent: _Optional[str] = ..., branch_at: _Optional[int] = ...) -> None: ...
 
 class CreateRunRequest(_message.Message):
-    __slots__ = ("spec_toml", "base_dir", "author")
+    __slots__ = ("spec_toml", "base_dir", "author", "place")
     SPEC_TOML_FIELD_NUMBER: _ClassVar[int]
     BASE_DIR_FIELD_NUMBER: _ClassVar[int]
     AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     spec_toml: str
     base_dir: str
     author: str
-    def __init__(self, spec_toml: _Optional[str] = ..., base_dir: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+    place: str
+    def __init__(self, spec_toml: _Optional[str] = ..., base_dir: _Optional[str] = ..., author: _Optional[str] = ..., place: _Optional[str] = ...) -> None: ...
 
 class CreateRunResponse(_message.Message):
     __slots__ = ("run", "created")

@@ -31,6 +31,7 @@ _TABLES: dict[str, dict[str, type]] = {
     "tls": {"certificate": str, "key": str, "client_ca": str},
     "auth": {"tokens": str, "identities": dict},
 }
+_LARGEST_PORT = 65_535
 _LARGEST_MESSAGE = 32 << 20
 
 
@@ -65,6 +66,8 @@ class ServerConfig:
         for name, address in (("listen", self.listen), ("metrics", self.metrics)):
             if address is not None and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}", address):
                 raise ConfigError(f"{self.place}: {name} = `{address}` is no HOST:PORT, such as 127.0.0.1:7750")
+            if address is not None and int(address.rpartition(":")[2]) > _LARGEST_PORT:
+                raise ConfigError(f"{self.place}: {name} = `{address}`: a port is at most {_LARGEST_PORT}")
         if not 1 << 16 <= self.message_bytes <= _LARGEST_MESSAGE:
             raise ConfigError(
                 f"{self.place}: message_bytes = {self.message_bytes} is not between {1 << 16} and {_LARGEST_MESSAGE}"

@@ -58,7 +58,7 @@ class ControlService:
         author = signed(request.author)
         with self._noting("CreateRun", ""):
             run, created = await self._registry.create(
-                request.spec_toml, place="RUN.toml", base_dir=request.base_dir, author=author
+                request.spec_toml, place=request.place or "RUN.toml", base_dir=request.base_dir, author=author
             )
         return await self._made(run, created)
 

@@ -71,6 +71,22 @@ def test_a_server_that_is_away_is_try_again(make_run: MakeRun) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:99999"])
+def test_an_address_without_a_port_is_wrong_use(address: str) -> None:
+    done = headrace("run", "list", "--server", address)
+    assert done.returncode == 2
+    assert "give host:port" in done.stderr
+
+
+def test_a_mistake_in_a_spec_names_the_file_of_the_user(server: ServerProcess, tmp_path: Path) -> None:
+    spec = tmp_path / "mine.toml"
+    spec.write_text('[run]\nname = "r"\n')
+    for target in (["--server", server.address], ["--store", f"sqlite:///{tmp_path}/own.db"]):
+        done = headrace("run", "create", str(spec), *target)
+        assert done.returncode == 2
+        assert f"{spec}: `phase` is missing" in done.stderr
+
+
 def test_writing_beside_a_server_is_refused_and_reading_is_not(server: ServerProcess, make_run: MakeRun) -> None:
     run = make_run()
     refused = headrace("weights", "set", run, "a=1", "b=1", "c=1", "--store", server.store)

@@ -38,6 +38,7 @@ def test_paths_start_from_the_folder_of_the_file() -> None:
         (GOOD + "runs = [1]\n", "SERVER.toml:4: runs must hold strings"),
         (GOOD + "message_bytes = 1\n", "message_bytes = 1 is not between"),
         (GOOD.replace("127.0.0.1:7750", "7750"), "no HOST:PORT"),
+        (GOOD.replace("127.0.0.1:7750", "127.0.0.1:99999"), "a port is at most 65535"),
         (GOOD.replace("127.0.0.1", "0.0.0.0"), "allow_insecure = true"),
         (GOOD.replace("127.0.0.1", "node-7"), "allow_insecure = true"),
         (GOOD + '[tls]\ncertificate = "c"\n', r"\[tls\] needs key"),

@@ -20,7 +20,8 @@ from headrace.client.cli.demo.records import Record, read_records
 RUN = "demo"
 TRAINER = "headrace.client.cli.demo.trainer"
 _STEPS_BETWEEN = 12
-_PATIENCE_S = 60.0
+# Most of it is for the start of the ranks, which import torch at once: 40 s on a machine that is busy sevenfold.
+_PATIENCE_S = 240.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +40,7 @@ class Trainers:
         return read_records(self.file)
 
     def wait_for_step(self, step: int) -> None:
-        """Wait until `step` steps are recorded; DemoError when a rank ends before, or none comes for a minute."""
+        """Wait until `step` steps are recorded; DemoError when a rank ends before, or none comes for minutes."""
         seen, since = self.steps(), time.monotonic()
         while seen < step:
             for child in self.ranks:
@@ -47,7 +48,10 @@ class Trainers:
             time.sleep(0.02)
             now = self.steps()
             if now == seen and time.monotonic() - since > _PATIENCE_S:
-                raise DemoError(f"the trainers stand at step {seen} for {_PATIENCE_S:.0f} s; see `{self.ranks[0].log}`")
+                raise DemoError(
+                    f"the trainers recorded no step for {_PATIENCE_S:.0f} s ({seen} so far in `{self.file}`); see "
+                    f"`{self.ranks[0].log}` and the server's log beside it, and try again when the machine is idle"
+                )
             if now != seen:
                 seen, since = now, time.monotonic()
 
