@@ -132,6 +132,8 @@ def _tree(root: type[HeadraceError]) -> dict[str, type[HeadraceError]]:
 _BY_NAME = _tree(HeadraceError)
 _BY_STATUS = {
     **{kind.status: kind for kind in reversed(list(_BY_NAME.values()))},
+    # A server that stops cancels the calls that it has not begun: asking another one, or again, is right.
+    grpc.StatusCode.CANCELLED: UnavailableError,
     grpc.StatusCode.UNKNOWN: HeadraceError,
 }
 

@@ -6,12 +6,13 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from itertools import count
 from pathlib import Path
+
+from ports import free_port
 
 _numbers = count()
 
@@ -35,7 +36,7 @@ class PostgresServer:
         self._user = _unprivileged() if os.getuid() == 0 else None
         if self._user is not None:
             os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
-        self.port = _free_port()
+        self.port = free_port()
         data = str(self._folder / "data")
         options = ["--auth=trust", "--username=headrace", "--no-sync", "--encoding=UTF8", "--locale=C"]
         subprocess.run([binaries / "initdb", "-D", data, *options], check=True, capture_output=True, **self._as_user())
@@ -90,9 +91,3 @@ def _unprivileged() -> pwd.struct_passwd:
         except KeyError:
             continue
     raise RuntimeError("root cannot run PostgreSQL, and there is neither a user `postgres` nor `nobody`")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -20,6 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.native import row_digests, step_digest
 from headrace.proto.errors import HeadraceError, from_rpc
 from headrace.proto.v1 import control_pb2, data_pb2, feedback_pb2
+from ports import free_port
 
 HEADRACE = [sys.executable, "-c", "from headrace.client.cli.main import run; run()"]
 RUN_TOML = """
@@ -61,8 +62,8 @@ class ServerProcess:
         self._runs = runs
         self._extra = extra
         self.environment: dict[str, str] = {}
-        self.port = 0
-        self.metrics_port = 0
+        self.port = free_port()
+        self.metrics_port = free_port()
         self.process: subprocess.Popen[str] | None = None
         self.start()
 

@@ -2,8 +2,8 @@
 
 A newer attempt of the holder's job takes over at once and the older one is fenced for good. Another job is refused
 until every rank of the holder has closed, none of them was heard for 60 s, or it says `takeover`. Ranks of one attempt
-must open at the same step and world until the attempt has confirmed a step; later a rank that rejoins gets the step it
-asks for. Silence is judged by the store's clock alone, so trainers' clocks do not matter.
+must open at the same step and world; once the attempt has confirmed a step, a rank that rejoins gets the step it asks
+for. Silence is judged by the store's clock alone, so trainers' clocks do not matter.
 """
 
 from __future__ import annotations

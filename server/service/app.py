@@ -70,8 +70,9 @@ class Server:
         self.port = 0
         self.metrics_port = 0
         self._health = health.aio.HealthServicer()
+        self._errors = Errors()
         self._grpc = grpc.aio.server(
-            interceptors=(Errors(), Authorized(_authenticator(config), audit, metrics), Measured(metrics)),
+            interceptors=(self._errors, Authorized(_authenticator(config), audit, metrics), Measured(metrics)),
             options=OPTIONS,
             maximum_concurrent_rpcs=config.concurrent_calls,
         )
@@ -112,7 +113,8 @@ class Server:
     async def stop(self) -> None:
         """Refuses new calls, lets those under way end within the grace, and writes what is unwritten."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        await self._grpc.stop(self.config.grace_seconds)
+        await self._errors.drain(self.config.grace_seconds)
+        await self._grpc.stop(1)
         await self.registry.close()
         if self.config.metrics is not None:
             await asyncio.to_thread(self._http.shutdown)

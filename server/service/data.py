@@ -77,8 +77,10 @@ class DataService:
             view = await _sealed(handle, request.step, context)
             if request.step >= view.run.seal:
                 return _end(view)
-        self._check_size(view, request)
-        built = handle.built.rows(request.step, request.first_slot, request.rows) or await self._build(view, request)
+        built = handle.built.rows(request.step, request.first_slot, request.rows)
+        if built is None or len(built.ids) > self._message_bytes:
+            self._check_size(view, request)
+            built = built or await self._build(view, request)
         self._received.sent(view.run.id, built)
         answer = encode_answer(view, built, seal=view.run.seal, confirmed=handle.confirmed)
         self._metrics.served(view.run.name, len(answer), time.perf_counter() - started)

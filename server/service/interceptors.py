@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 import grpc
-from headrace.proto.errors import AuthError, HeadraceError, trailing_metadata
+from headrace.proto.errors import AuthError, HeadraceError, UnavailableError, trailing_metadata
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import Authenticator, Scope, enter, require, scope_of
 from headrace.server.service.metrics import Metrics
@@ -73,30 +73,55 @@ async def _abort(context: Context, method: str, error: BaseException) -> None:
 
 
 class Errors(Around):
-    """Turns the project's errors into statuses with the class in the trailing metadata."""
+    """Turns the project's errors into statuses with the class in the trailing metadata.
+
+    While the server drains, new calls are told to go elsewhere and those under way are counted down.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._active = 0
+        self._draining = False
+
+    async def drain(self, seconds: float) -> None:
+        """Refuses new calls with UNAVAILABLE and waits until those under way have ended, at most this long."""
+        self._draining = True
+        until = time.monotonic() + seconds
+        while self._active and time.monotonic() < until:
+            await asyncio.sleep(0.02)
 
     def unary(self, method: str, call: Unary) -> Unary:
         async def guarded(request: Any, context: Context) -> Any:
+            self._active += 1
             try:
+                self._check_open(method)
                 return await call(request, context)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:
                 return await _abort(context, method, error)
+            finally:
+                self._active -= 1
 
         return guarded
 
     def stream(self, method: str, call: Stream) -> Stream:
         async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
             try:
+                self._check_open(method)
                 async for answer in call(request, context):
                     yield answer
+                    self._check_open(method)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:
                 await _abort(context, method, error)
 
         return guarded
+
+    def _check_open(self, method: str) -> None:
+        if self._draining and not is_public(method):
+            raise UnavailableError("this server is stopping; ask another one, or again when it is back")
 
 
 class Measured(Around):

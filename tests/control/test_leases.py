@@ -106,6 +106,15 @@ def test_a_rank_rejoins_where_it_asks_once_the_attempt_has_confirmed(store: Stor
     assert confirm(store, run, back.token, 4) == ()
 
 
+def test_a_rank_that_opens_for_the_first_time_begins_where_the_attempt_began(store: Store, run: RunRecord) -> None:
+    first = store.open_lease(run.id, wish())
+    confirm(store, run, first.token, 0)
+    confirm(store, run, first.token, 1)
+    with pytest.raises(ConflictError, match=r"step 0 .* and step 1"):
+        store.open_lease(run.id, wish(rank="1", next_step=1))
+    store.open_lease(run.id, wish(rank="1"))
+
+
 def test_rows_do_not_pile_up_when_one_process_opens_again(store: Store, run: RunRecord) -> None:
     for _ in range(5):
         store.open_lease(run.id, wish())

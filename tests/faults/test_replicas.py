@@ -71,6 +71,20 @@ def test_any_of_them_may_die_and_any_of_them_may_answer(run: str, fleet: list[Se
         assert_planned(trainer, fleet[0].store, 120)
 
 
+def test_a_rolling_restart_fails_no_call(run: str, fleet: list[ServerProcess]) -> None:
+    """SIGTERM one after the other: each drains, and a client with several endpoints never sees an error."""
+    with Fleet(fleet) as raw:
+        trainer = Trainer(raw, run=run).open()
+        for server in fleet:
+            stopper = threading.Thread(target=server.stop)
+            stopper.start()
+            trainer.take(15)
+            stopper.join()
+            server.start()
+            trainer.take(5)
+        assert_planned(trainer, fleet[0].store, 60)
+
+
 def test_a_server_that_stood_still_serves_nothing_stale(run: str, fleet: list[ServerProcess]) -> None:
     """It wakes with an old snapshot: what it serves below its old seal is right, above it it asks the store."""
     with Fleet(fleet) as raw, Raw(fleet[0].address) as old:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from headrace.proto.errors import HeadraceError
+from headrace.proto.errors import HeadraceError, UnavailableError
 from rig import Raw, Trainer, planned_digests, serving, write_run
 
 
@@ -173,3 +173,28 @@ def test_a_restarted_server_serves_at_once(tmp_path: Path, corpus: Path) -> None
         up = time.monotonic()
         trainer.take(1)
         assert time.monotonic() - up < 5  # a second on an idle machine, as in the table of the fault tests
+
+
+def test_a_stopping_server_finishes_what_is_under_way_and_refuses_the_rest(tmp_path: Path, corpus: Path) -> None:
+    with serving(tmp_path, [write_run(tmp_path, corpus)]) as server, Raw(server.address) as raw:
+        opened = raw("OpenRun", run="r", mode="OPEN_MODE_OBSERVE")
+        asked = threading.Thread(target=lambda: outcome.append(waiting(raw, opened.run_id)))
+        outcome: list[str] = []
+        asked.start()
+        time.sleep(0.5)  # it waits for a step that nobody seals
+        stopper = threading.Thread(target=server.stop)
+        stopper.start()
+        time.sleep(0.3)
+        with pytest.raises(UnavailableError, match=r"is stopping|refused|connect"):
+            raw("GetRun", run="r")
+        asked.join()
+        stopper.join()
+        assert "no trainer holds the run" in outcome[0]
+
+
+def waiting(raw: Raw, run_id: str) -> str:
+    try:
+        raw("GetBatch", run_id=run_id, step=0, rows=1)
+    except UnavailableError as error:
+        return str(error)
+    return "served"
