@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import click
 from headrace.client.cli.common import Target, json_option, print_json, target_options
-from headrace.proto.errors import HeadraceError, NotFoundError, UnavailableError
+from headrace.proto.errors import HeadraceError, UnavailableError
 
 if TYPE_CHECKING:
     from headrace.client.endpoints import Endpoints
@@ -236,8 +236,6 @@ def _reach(address: str) -> str:
         places = sorted({str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), int(port))})
         with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
             return f"{', '.join(places)} answers in {1e3 * (time.perf_counter() - begin):.1f} ms"
-    except ValueError:
-        raise NotFoundError(f"`{address}` has no port; give HOST:PORT") from None
     except OSError as error:
         raise UnavailableError(f"cannot connect to `{address}`: {error}") from None
 

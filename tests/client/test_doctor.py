@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from headrace.client.cli import doctor as module
 from headrace.client.cli.main import main
-from headrace.proto.errors import HeadraceError
+from headrace.proto.errors import HeadraceError, UsageError
 from headrace.proto.v1 import control_pb2, control_pb2_grpc
 from toy_server import ToyServer
 
@@ -92,7 +92,7 @@ def test_what_fails_first_ends_the_checks() -> None:
     with ToyServer() as gone:
         address = gone.address
     assert statuses(doctor("--server", address))["address"] == "fail"
-    assert statuses(doctor("--server", "no-port"))["address"] == "fail"
+    assert isinstance(doctor("--server", "no-port").exception, UsageError)
     with ToyServer() as bare:
         found = statuses(doctor("--server", bare.address))
     assert (found["address"], found["service"]) == ("ok", "fail")
