@@ -23,6 +23,7 @@ from headrace.native._native import (
     split_pieces,
     step_digest,
     text_digests,
+    texts_with,
     wrap_documents,
 )
 from headrace.native._native import version as __version__
@@ -55,5 +56,6 @@ __all__ = [
     "block_sums",
     "scan_jsonl",
     "text_digests",
+    "texts_with",
     "wrap_documents",
 ]

@@ -29,6 +29,7 @@ __all__ = [
     "block_sums",
     "text_digests",
     "wrap_documents",
+    "texts_with",
     "scan_jsonl",
 ]
 
@@ -195,6 +196,9 @@ def block_sums(data: npt.NDArray[np.uint8], block_bytes: int) -> bytes:
 
 def text_digests(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
     """XXH3-128 of each text's UTF-8, 16 bytes a text, and the number of its bytes."""
+
+def texts_with(texts: Sequence[str], part: str) -> list[int]:
+    """Numbers of the texts that hold `part`."""
 
 def wrap_documents(
     ids: npt.NDArray[np.uint32], ends: npt.NDArray[np.uint64], before: int | None = None, after: int | None = None

@@ -9,7 +9,7 @@ from os.path import commonprefix
 from pathlib import Path
 
 import numpy as np
-from headrace.native import text_digests, wrap_documents
+from headrace.native import text_digests, texts_with, wrap_documents
 from headrace.proto.errors import ConfigError
 from headrace.server.corpus.shard import Encoded
 from headrace.tokenizer.tokenizer import Tokenizer
@@ -58,8 +58,8 @@ class TextEncoder:
         if len(ends) != len(texts) or (len(ends) and int(ends[-1]) != len(ids)):
             raise ConfigError("the tokenizer answered for another number of texts than it was given")
         # What all special tokens begin with is in few texts, and looking for it costs a hundredth of counting.
-        spelling = [text for text in texts if self._prefix in text]
-        if spelling and self._has_specials:
+        spelling = [texts[number] for number in texts_with(texts, self._prefix)] if self._has_specials else []
+        if spelling:
             notes[SPECIAL_TEXT] += sum(self._tokenizer.count_special_text(spelling).values())
         all_ids, all_ends = wrap_documents(ids, ends, self._bos, self._eos)
         digests, sizes = text_digests(texts)

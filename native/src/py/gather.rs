@@ -271,6 +271,18 @@ fn text_digests<'py>(
     (PyBytes::new(py, &digests), PyArray1::from_vec(py, sizes))
 }
 
+/// Numbers of the texts that hold `part`.
+#[pyfunction]
+fn texts_with(py: Python<'_>, texts: Vec<PyBackedStr>, part: &str) -> Vec<usize> {
+    py.detach(|| {
+        let finder = memchr::memmem::Finder::new(part);
+        let holds = |text: &PyBackedStr| finder.find(text.as_bytes()).is_some();
+        (0..texts.len())
+            .filter(|&number| holds(&texts[number]))
+            .collect()
+    })
+}
+
 /// Documents with an id before and after each: ids and ends.
 #[pyfunction]
 #[pyo3(signature = (ids, ends, before=None, after=None))]
@@ -320,5 +332,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Blake3>()?;
     m.add_function(wrap_pyfunction!(block_sums, m)?)?;
     m.add_function(wrap_pyfunction!(wrap_documents, m)?)?;
+    m.add_function(wrap_pyfunction!(texts_with, m)?)?;
     m.add_function(wrap_pyfunction!(text_digests, m)?)
 }

@@ -26,14 +26,19 @@ fn scan_jsonl<'py>(
         let mut ends = Vec::new();
         let mut found = Vec::new();
         let mut start = 0;
-        for line in block.split_inclusive(|&byte| byte == b'\n') {
-            start += line.len();
-            ends.push(start as u64);
+        let last = (!block.ends_with(b"\n") && !block.is_empty()).then_some(block.len());
+        for end in memchr::memchr_iter(b'\n', block)
+            .map(|at| at + 1)
+            .chain(last)
+        {
+            let line = &block[start..end];
+            ends.push(end as u64);
             found.push(plain(
                 line.strip_suffix(b"\n").unwrap_or(line),
                 field,
                 &others,
             ));
+            start = end;
         }
         (found, ends)
     });
