@@ -71,8 +71,8 @@ class GrowBody:
 class MaskBody:
     """Documents taken down: their tokens are served as padding. `by` says what the values name.
 
-    source: files, "path" or "path:row"; hash: hex SHA-256 of texts; shard: shards of the store that are quarantined;
-    field: "name=value". An empty domain means every domain.
+    source: files, "path" or "path:row"; hash: hex XXH3-128 of texts, as `headrace corpus hash` prints it; shard: shards
+    of the store that are quarantined; field: "name=value". An empty domain means every domain.
     """
 
     by: str
