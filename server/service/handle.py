@@ -161,8 +161,7 @@ class RunHandle:
                     return ready(self.view)
                 self._wake.set()
                 moved = self._moved
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(moved.wait(), left)
+                await _within(left, moved)
         finally:
             self._waiters -= 1
         return True
@@ -206,9 +205,7 @@ class RunHandle:
 
     async def _keep_sealing(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                pause = _POLL_SOON if self._waiters and self._store.store.is_shared else _WRITE_EVERY
-                await asyncio.wait_for(self._wake.wait(), pause)
+            await _within(_POLL_SOON if self._waiters and self._store.store.is_shared else _WRITE_EVERY, self._wake)
             self._wake.clear()
             try:
                 await self._turn()
@@ -273,6 +270,17 @@ class RunHandle:
                 return built
         self.data_error = None
         return built
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Waits for the event, at most this long.
+
+    Not `asyncio.wait_for`, which up to Python 3.11 loses a cancellation that comes as the event is set: a server that
+    was told to stop at that moment never did.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def _why_fenced(name: str, lease: LeaseRecord | None) -> str:
