@@ -14,8 +14,8 @@ from headrace.tokenizer import Tokenizer
 _DOCUMENTS = {"a": 120, "b": 60, "c": 25}
 
 
-def build_small_corpus(folder: Path, *, seed: int = 1, documents: Mapping[str, int] = _DOCUMENTS) -> Path:
-    """The manifest of a corpus whose domains differ in size; another seed gives other texts."""
+def write_small_corpus(folder: Path, *, seed: int = 1, documents: Mapping[str, int] = _DOCUMENTS) -> CorpusSpec:
+    """Texts, tokenizer and CORPUS.toml of a corpus whose domains differ in size; another seed gives other texts."""
     words = random.Random(seed)
     for name, number in documents.items():
         lines = [
@@ -28,7 +28,13 @@ def build_small_corpus(folder: Path, *, seed: int = 1, documents: Mapping[str, i
     Tokenizer(tokens=tokens, merges=(), special_ids=specials).save(folder / "tokenizer.json")
     entries = "".join(f'[[domain]]\nname = "{name}"\nfiles = ["{name}.jsonl"]\ntext = "text"\n' for name in documents)
     text = f'[corpus]\nout = "corpus"\ntokenizer = "tokenizer.json"\n{entries}'
-    build_corpus(CorpusSpec.from_toml(text, root=folder), workers=1)
+    (folder / "CORPUS.toml").write_text(text)
+    return CorpusSpec.from_toml(text, root=folder)
+
+
+def build_small_corpus(folder: Path, *, seed: int = 1, documents: Mapping[str, int] = _DOCUMENTS) -> Path:
+    """The manifest of the corpus of `write_small_corpus`."""
+    build_corpus(write_small_corpus(folder, seed=seed, documents=documents), workers=1)
     return folder / "corpus" / "manifest.json"
 
 

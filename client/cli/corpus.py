@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -28,22 +27,26 @@ class _Meter:
     """Progress of a build: one line that is redrawn on a terminal, a line every ten seconds in a log."""
 
     def __init__(self) -> None:
-        self._start = time.monotonic()
+        from headrace.server.corpus.progress import Pace
+
+        self._pace = Pace()
         self._last = 0.0
+        self._waited = False
         self._terminal = sys.stderr.isatty()
 
     def __call__(self, advance: Advance) -> None:
-        now = time.monotonic() - self._start
+        now = self._pace.seconds
         if now - self._last < (0.2 if self._terminal else _LOG_SECONDS):
             return
         self._last = now
-        rate = advance.source_bytes / now
-        left = (advance.total_bytes - advance.source_bytes) / rate if rate else 0.0
-        text = (
-            f"{advance.source_bytes / 1e6:,.0f} of {advance.total_bytes / 1e6:,.0f} MB  {rate / 1e6:,.1f} MB/s  "
-            f"{advance.documents:,} documents  {advance.tokens:,} tokens  {max(0.0, left):,.0f} s left"
-        )
+        text = self._pace.words(advance)
         click.echo(f"\r{text}\x1b[K" if self._terminal else text, nl=not self._terminal, err=True)
+
+    def waiting(self) -> None:
+        """Another process builds into the same folder: said once."""
+        if not self._waited:
+            click.echo("another process builds this corpus; waiting for it", err=True)
+            self._waited = True
 
     def close(self) -> None:
         if self._terminal and self._last:
@@ -89,7 +92,7 @@ def build(spec: str, workers: int | None, shard: str | None, check: bool, dry_ru
         else:
             click.echo(f"{count} files are built; when all shares are, build without --shard")
         return
-    manifest = build_corpus(parsed, workers=workers, progress=meter, check=check)
+    manifest = build_corpus(parsed, workers=workers, progress=meter, waiting=meter.waiting, check=check)
     meter.close()
     _tell(manifest, as_json)
     if not as_json:
@@ -118,7 +121,7 @@ def _tell_plan(plan: BuildPlan, share: tuple[int, int] | None, as_json: bool) ->
 @json_option
 def verify(path: str, sources: bool, as_json: bool) -> None:
     """Reads every block of every shard and checks it; exit code 1 when anything is damaged."""
-    from headrace.server.corpus.build import corpus_path
+    from headrace.server.corpus.ready import corpus_path
     from headrace.server.corpus.verify import verify_manifest, verify_sources
 
     manifest, checks = verify_manifest(corpus_path(path))
@@ -157,7 +160,7 @@ def _locations(path: str) -> tuple[Path, dict[str, str]]:
 @json_option
 def show(path: str, sample: int | None, as_json: bool) -> None:
     """Prints documents, tokens, bytes a token, lengths, duplicates and rejected documents of each domain."""
-    from headrace.server.corpus.build import corpus_path
+    from headrace.server.corpus.ready import corpus_path
     from headrace.server.corpus.records import Manifest
 
     manifest = Manifest.load(corpus_path(path))
@@ -173,8 +176,8 @@ def show(path: str, sample: int | None, as_json: bool) -> None:
 @json_option
 def export(path: str, folder: Path, dry_run: bool, as_json: bool) -> None:
     """Writes the held-out documents of each domain to FOLDER, with a task file for lm-evaluation-harness."""
-    from headrace.server.corpus.build import corpus_path
     from headrace.server.corpus.export import export_holdout
+    from headrace.server.corpus.ready import corpus_path
     from headrace.server.corpus.records import Manifest
     from headrace.server.corpus.shard import HOLDOUT
 

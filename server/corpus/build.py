@@ -1,7 +1,8 @@
 """Builds a corpus: tasks from the spec, units by any number of workers, the manifest last.
 
 The manifest follows from the spec, the sources and the tokenizer alone. Units that are there already are taken as they
-are; nothing in the output folder but our own temporary files and damaged units is ever removed.
+are; nothing in the output folder but our own temporary files and damaged units is ever removed. One build at a time
+writes a manifest: a second one waits, and finds the units done. Array jobs (`build_share`) write none and do not wait.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from headrace.proto.errors import ConfigError, NotFoundError
 from headrace.server.corpus.assemble import assemble
-from headrace.server.corpus.durable import sweep, write_file
+from headrace.server.corpus.durable import alone, sweep, write_file
 from headrace.server.corpus.files import SourceFile, source_files
 from headrace.server.corpus.pool import Outcome, run_tasks
 from headrace.server.corpus.readers import check_source
@@ -121,15 +121,30 @@ def build_corpus(
     *,
     workers: int | None = None,
     progress: Callable[[Advance], None] | None = None,
+    waiting: Callable[[], None] = lambda: None,
     check: bool = False,
 ) -> Manifest:
     """Builds what is missing and writes the manifest; equal bytes for any number of workers.
 
-    By default there are as many as there are cores, or fewer when there is little to do.
+    By default there are as many as there are cores, or fewer when there is little to do. An exception of `progress`
+    stops the build. While another process builds into the same folder, this one calls `waiting` twice a second.
 
     With `check` the units that are there are read from end to end, and a damaged one is built again.
     """
     plan = plan_build(spec)
+    with alone(spec.out_path, waiting):
+        return carry_out(plan, workers=workers, progress=progress, check=check)
+
+
+def carry_out(
+    plan: BuildPlan,
+    *,
+    workers: int | None = None,
+    progress: Callable[[Advance], None] | None = None,
+    check: bool = False,
+) -> Manifest:
+    """`build_corpus` for one who holds the folder already."""
+    spec = plan.spec
     outcomes = build_units(plan, plan.tasks, workers=workers, progress=progress, check=check)
     manifest = assemble(spec, plan.files, plan.tasks, outcomes, plan.tokenizer, plan.id_bytes)
     write_file(spec.out_path / manifest.tokenizer.file, spec.tokenizer_path.read_bytes())
@@ -157,6 +172,7 @@ def build_units(
         if progress:
             progress(Advance(done[0], done[1], done[2], total))
 
+    advance(0, 0, 0)
     cores = len(os.sched_getaffinity(0))
     checked = [replace(task, check=check) for task in tasks]
     # A process takes a second to start; smaller corpora are built faster by the threads of this one.
@@ -177,21 +193,3 @@ def build_share(
     tasks = plan.tasks[share::shares]
     build_units(plan, tasks, workers=workers, progress=progress)
     return len(tasks)
-
-
-def corpus_path(spec_or_manifest: str | Path) -> Path:
-    """The manifest that a path means: a CORPUS.toml's, a folder's, or itself."""
-    path = Path(spec_or_manifest)
-    if path.suffix == ".toml":
-        return CorpusSpec.from_file(path).manifest_path
-    return path / "manifest.json" if path.is_dir() else path
-
-
-def ready_manifest(path: Path, *, progress: Callable[[Advance], None] | None = None) -> Path:
-    """The manifest that a path means; that of a CORPUS.toml is built first when it is not there."""
-    if path.suffix != ".toml":
-        return corpus_path(path)
-    spec = CorpusSpec.from_file(path)
-    if not spec.manifest_path.exists():
-        build_corpus(spec, progress=progress)
-    return spec.manifest_path

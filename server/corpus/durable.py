@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headrace.proto.errors import HeadraceError
 
 _PREFIX = ".tmp-"
+_LOCK = ".building"
+_LOCK_SECONDS = 0.5
 
 
 def sync(path: Path) -> None:
@@ -71,6 +75,35 @@ def new_folder(parent: Path, name: Callable[[], str]) -> Iterator[Path]:
             sync(parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Holds `folder` against other processes that do the same; calls `waiting` twice a second until it is free.
+
+    The lock ends with the process, however it ends. A file system without locks gives none: then two builders do the
+    same work twice, and each of their files still appears whole.
+    """
+    with io_errors("write below", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        while not _locked(descriptor):
+            waiting()
+            time.sleep(_LOCK_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def sweep(folder: Path) -> int:

@@ -91,8 +91,7 @@ class _Pool:
         for line in process.stdout:
             message = json.loads(line)
             if "progress" in message:
-                with self._lock:
-                    self._progress(*message["progress"])
+                self._tell(number, *message["progress"])
             elif "report" in message:
                 self._outcomes[number] = UnitReport.from_json(message["report"])
                 return
@@ -107,6 +106,15 @@ class _Pool:
                 number, HeadraceError(f"the worker that built `{name}` was killed; run the build again to go on")
             )
 
+    def _tell(self, number: int, source_bytes: int, documents: int, tokens: int) -> None:
+        """Progress; the caller may raise in it to stop the build."""
+        try:
+            with self._lock:
+                if not self._stop.is_set():
+                    self._progress(source_bytes, documents, tokens)
+        except Exception as error:
+            self._fail(number, error)
+
     def _failed(self, number: int, kind: str, text: str) -> None:
         if kind == SourceError.__name__:
             damage = SourceError(text)
@@ -118,6 +126,6 @@ class _Pool:
             known = DocumentError if kind == DocumentError.__name__ else getattr(errors, kind, HeadraceError)
             self._fail(number, known(text))
 
-    def _fail(self, number: int, error: HeadraceError) -> None:
+    def _fail(self, number: int, error: Exception) -> None:
         self._failures[number] = error
         self._stop.set()

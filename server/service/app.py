@@ -1,7 +1,8 @@
 """The server: one process, one event loop, one gRPC port, one store.
 
-Starts in this order: store (and its lock), runs of the configuration, services, port, health SERVING. Stops in the
-reverse: health NOT_SERVING first, so that clients and balancers go elsewhere, then calls under way end, then what ranks
+Starts in this order: store (and its lock), services, port, corpora that are not built yet, runs of the configuration,
+health SERVING; until then every call is refused as UNAVAILABLE in words that say what goes on. Stops in the reverse:
+health NOT_SERVING first, so that clients and balancers go elsewhere, then calls under way end, then what ranks
 have said is written.
 """
 
@@ -12,7 +13,7 @@ import contextlib
 import logging
 import resource
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -25,6 +26,7 @@ from headrace.server.control.aio import AsyncStore
 from headrace.server.control.store import Store
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import Authenticator, TokenFile, parse_scope
+from headrace.server.service.building import StoppedError, build_missing
 from headrace.server.service.config import ServerConfig, TlsConfig
 from headrace.server.service.control import ControlService
 from headrace.server.service.data import DataService
@@ -78,7 +80,8 @@ class Server:
         )
 
     async def start(self) -> None:
-        """Adds the services, binds the ports and reports SERVING."""
+        """Adds the services and binds the ports; calls are refused until `open_runs`."""
+        self._errors.closed = "this server is starting; try again in a moment"
         data = DataService(self.registry, self.metrics, message_bytes=self.config.message_bytes)
         control = ControlService(self.registry, self.metrics, self._audit)
         feedback = FeedbackService(self.registry, self.metrics)
@@ -90,8 +93,22 @@ class Server:
             reflection.enable_server_reflection((*service_names(), reflection.SERVICE_NAME), self._grpc)
         self.port = _bind(self._grpc, self.config)
         self._start_metrics()
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._grpc.start()
+
+    async def open_runs(self, stopped: Callable[[], bool]) -> None:
+        """Builds what is not built, makes and opens the runs of the configuration, and reports SERVING."""
+        await build_missing(self.config.runs, self._refuse, stopped)
+        for path in self.config.runs:
+            run, created = await self.registry.create_from_file(path)
+            await self.registry.by_name(run.name)
+            what = "created" if created else "opened"
+            logger.info("run %s: %s, digest %s", run.name, what, run.spec_digest.hex()[:16])
+        self._refuse("")
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    def _refuse(self, words: str) -> None:
+        self._errors.closed = words
 
     def _start_metrics(self) -> None:
         self.metrics.watch(lambda: [run_figures(handle) for handle in self.registry.handles])
@@ -157,22 +174,17 @@ def _bind(server: grpc.aio.Server, config: ServerConfig) -> int:
 
 
 @contextlib.asynccontextmanager
-async def running(config: ServerConfig) -> AsyncIterator[Server]:
-    """A server from start to graceful stop."""
+async def running(config: ServerConfig, stopped: Callable[[], bool] = lambda: False) -> AsyncIterator[Server]:
+    """A ready server, until its graceful stop; raises StoppedError if `stopped` turns true before it is ready."""
     keep_freed_memory()
     _raise_file_limit()
     store = AsyncStore(await asyncio.to_thread(Store, config.store, writable=True))
     audit = Audit(store)
     server = Server(config, Registry(store), Metrics(__version__), audit)
     try:
-        for path in config.runs:
-            run, created = await server.registry.create_from_file(path)
-            await server.registry.by_name(run.name)
-            logger.info(
-                "run %s: %s, digest %s", run.name, "created" if created else "opened", run.spec_digest.hex()[:16]
-            )
         await server.start()
         try:
+            await server.open_runs(stopped)
             yield server
         finally:
             await server.stop()
@@ -197,11 +209,14 @@ async def serve(config: ServerConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running(config) as server:
-        for line in _greeting(server):
-            print(line, flush=True)
-        await stop.wait()
-        logger.info("stopping: no new calls, those under way have %d s", config.grace_seconds)
+    try:
+        async with running(config, stop.is_set) as server:
+            for line in _greeting(server):
+                print(line, flush=True)
+            await stop.wait()
+            logger.info("stopping: no new calls, those under way have %d s", config.grace_seconds)
+    except StoppedError as reason:
+        logger.info("%s", reason)
 
 
 def _greeting(server: Server) -> list[str]:

@@ -75,17 +75,18 @@ async def _abort(context: Context, method: str, error: BaseException) -> None:
 class Errors(Around):
     """Turns the project's errors into statuses with the class in the trailing metadata.
 
-    While the server drains, new calls are told to go elsewhere and those under way are counted down.
+    While `closed` says why (the server starts, builds or drains), new calls are refused with these words as
+    UNAVAILABLE; those under way are counted down.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._active = 0
-        self._draining = False
+        self.closed = ""
 
     async def drain(self, seconds: float) -> None:
         """Refuses new calls with UNAVAILABLE and waits until those under way have ended, at most this long."""
-        self._draining = True
+        self.closed = "this server is stopping; ask another one, or again when it is back"
         until = time.monotonic() + seconds
         while self._active and time.monotonic() < until:
             await asyncio.sleep(0.02)
@@ -120,8 +121,8 @@ class Errors(Around):
         return guarded
 
     def _check_open(self, method: str) -> None:
-        if self._draining and not is_public(method):
-            raise UnavailableError("this server is stopping; ask another one, or again when it is back")
+        if self.closed and not is_public(method):
+            raise UnavailableError(self.closed)
 
 
 class Measured(Around):

@@ -12,6 +12,7 @@ from pathlib import Path
 from headrace.proto.errors import ConflictError, HeadraceError, UsageError
 from headrace.server.control.records import NewRun, RunRecord
 from headrace.server.control.store import Store
+from headrace.server.corpus import ready
 from headrace.server.corpus.manifest import Corpus
 from headrace.server.plan import log
 from headrace.server.plan.branched import branch_plan
@@ -24,7 +25,7 @@ from headrace.server.service.view import View
 
 def corpus_path(run_base: str, spec: RunSpec) -> Path:
     """The manifest of a run, wherever the command is called from."""
-    return Path(run_base) / spec.corpus
+    return ready.corpus_path(Path(run_base) / spec.corpus)
 
 
 def make_plan(

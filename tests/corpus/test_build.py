@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from headrace.proto.errors import ConfigError, HeadraceError, NotFoundError
-from headrace.server.corpus.build import build_corpus, build_share, plan_build
+from headrace.server.corpus.build import Advance, build_corpus, build_share, plan_build
 from headrace.server.corpus.manifest import Corpus
+from headrace.server.corpus.ready import make_ready, missing_spec
 from headrace.server.corpus.records import Manifest
 from small_corpus import (
     EOS,
@@ -380,3 +381,35 @@ def test_addresses_are_listed_and_read_like_paths(root: Path, build: Build) -> N
     ]
     with pytest.raises(NotFoundError, match="no file matches"):
         build(f'[[domain]]\nname = "d"\nfiles = ["{address}/*.none"]\n')
+
+
+def test_only_the_recipe_that_makes_a_missing_manifest_is_taken(root: Path) -> None:
+    write_jsonl(root / "raw/a.jsonl", ["one"])
+    (root / "CORPUS.toml").write_text(f'[corpus]\nout = "corpus"\n{ONE}', encoding="utf-8")
+    elsewhere = root / "runs"
+    for path in (root / "corpus/manifest.json", root / "corpus", root / "CORPUS.toml"):
+        found = missing_spec(path, elsewhere)
+        assert found is not None
+        assert found.manifest_path == root / "corpus/manifest.json"
+    assert missing_spec(root / "other/manifest.json", root) is None
+    spec = missing_spec(root / "corpus", elsewhere)
+    assert spec is not None
+    told: list[str] = []
+    make_ready(spec, progress=lambda advance: told.append("built"), waiting=lambda: None)
+    assert told
+    assert missing_spec(root / "CORPUS.toml", elsewhere) is None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_build_is_stopped_by_its_progress(root: Path, workers: int) -> None:
+    for number in range(3):
+        write_jsonl(root / f"raw/{number}.jsonl", some_texts(number, 20))
+
+    def stop(advance: Advance) -> None:
+        if advance.documents:
+            raise HeadraceError("enough")
+
+    with pytest.raises(HeadraceError, match="enough"):
+        build_corpus(spec_of(root, ONE), workers=workers, progress=stop)
+    assert not spec_of(root, ONE).manifest_path.exists()
+    build_corpus(spec_of(root, ONE), workers=workers)
