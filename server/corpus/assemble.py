@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,8 @@ from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord, SourceRecord, TokenizerRecord
 from headrace.server.corpus.shard import HOLDOUT, TRAIN
 from headrace.server.corpus.spec import CorpusSpec, DomainSpec
+from headrace.server.corpus.text_encoder import load_tokenizer, tables_of
+from headrace.server.corpus.token_tables import TokenTables
 from headrace.server.corpus.unit import UnitReport, UnitTask
 
 
@@ -40,6 +42,10 @@ def assemble(
     shards: dict[tuple[str, str], list[_Built]] = defaultdict(list)
     entry_of: dict[str, str] = {}
     damaged: dict[str, str] = {}
+
+    def tables() -> TokenTables:
+        return tables_of(load_tokenizer(tasks[0].tokenizer, tokenizer.digest))
+
     for file, task, outcome in zip(files, tasks, outcomes, strict=True):
         if not isinstance(outcome, UnitReport):
             damaged[file.name] = str(outcome)
@@ -56,7 +62,7 @@ def assemble(
         for part in (TRAIN, HOLDOUT):
             entry = _entry(spec, entry_of[name])
             drop, keeps = entry.duplicates == "drop", bool(entry.keep)
-            parts[part], count = _unique(spec, shards[name, part], sources, id_bytes, drop=drop, keeps=keeps)
+            parts[part], count = _unique(spec, shards[name, part], sources, id_bytes, tables, drop=drop, keeps=keeps)
             repeated += count
         domains.append(_domain(name, parts[TRAIN], parts[HOLDOUT], repeated))
     _check_entries(spec, sources, damaged)
@@ -108,7 +114,14 @@ def _domain(name: str, train: list[_Built], holdout: list[_Built], duplicates: i
 
 
 def _unique(
-    spec: CorpusSpec, shards: list[_Built], sources: list[SourceRecord], id_bytes: int, *, drop: bool, keeps: bool
+    spec: CorpusSpec,
+    shards: list[_Built],
+    sources: list[SourceRecord],
+    id_bytes: int,
+    tables: Callable[[], TokenTables],
+    *,
+    drop: bool,
+    keeps: bool,
 ) -> tuple[list[_Built], int]:
     """Counts the duplicates of a domain's part; with `drop` writes the shards that have some again without them."""
     paths = [spec.out_path / built.record.folder / built.record.shard.file for built in shards]
@@ -125,7 +138,9 @@ def _unique(
         _count_out(sources, built.record, count)
         if count < len(repeated):
             store = spec.out_path / "store"
-            folder, shard, profile = without(path, built.record.shard, repeated, store, id_bytes=id_bytes, keeps=keeps)
+            folder, shard, profile = without(
+                path, built.record.shard, repeated, store, tables(), id_bytes=id_bytes, keeps=keeps
+            )
             record = replace(built.record, folder=str(folder.relative_to(spec.out_path)), shard=shard)
             kept.append(_Built(record, profile))
     return kept, total

@@ -17,6 +17,7 @@ from headrace.server.corpus.durable import new_folder
 from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.shard import ShardInfo, ShardWriter
 from headrace.server.corpus.shard_read import read_batches, read_digests
+from headrace.server.corpus.token_tables import TokenTables
 
 ROUND_DOCUMENTS = 8 << 20  # documents looked at in one round: 16 bytes each, and as much again while they are sorted
 Flags = npt.NDArray[np.bool_]
@@ -48,7 +49,7 @@ def _one_round(paths: Sequence[Path], flags: list[Flags], number: int, rounds: i
 
 
 def without(
-    path: Path, shard: ShardInfo, drop: Flags, store: Path, *, id_bytes: int, keeps: bool
+    path: Path, shard: ShardInfo, drop: Flags, store: Path, tables: TokenTables, *, id_bytes: int, keeps: bool
 ) -> tuple[Path, ShardInfo, Profile]:
     """The shard written again without some of its documents: its new folder, itself, and its profile.
 
@@ -67,7 +68,7 @@ def without(
                 last = first + len(batch.ends)
                 writer.add(batch.select(~drop[first:last]))
                 first = last
-            made.append((writer.close(), writer.profile))
+            made.append((writer.close(), writer.profile(tables)))
         finally:
             writer.abort()
     return folder, *made[0]

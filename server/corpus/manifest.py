@@ -259,3 +259,49 @@ class Corpus:
             for shard, _, row, begin, end in pieces:
                 found.append(SourcePart(self.manifest.sources[shards[shard].source].path, row, begin, end))
         return found
+
+    def documents_of(
+        self, domain: str, seq_len: int, packing: str, windows: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The documents that begin within the inputs of windows: window (its place in `windows`), offset, length.
+
+        Each document of a view begins in one window, so those of windows drawn at random are drawn at random.
+        """
+        parts = self._parts(domain, seq_len, packing, windows)
+        found: list[tuple[int, int, int]] = []
+        first = 0
+        for place, last in enumerate(parts.ends):
+            offset = 0
+            for part in range(first, int(last)):
+                stream, start, length = (int(each[part]) for each in (parts.streams, parts.starts, parts.lengths))
+                for at, size in self._begun(stream, start, min(length, seq_len - offset)):
+                    found.append((place, offset + at, size))
+                offset += length
+            first = int(last)
+        table = np.array(found, np.int64).reshape(-1, 3)
+        return table[:, 0], table[:, 1], table[:, 2]
+
+    def _begun(self, stream: int, start: int, length: int) -> Iterator[tuple[int, int]]:
+        """Offset and whole length of each document that begins in tokens [start, start + length) of a stream."""
+        if length <= 0 or stream >= len(self._streams):
+            return
+        with store_errors():
+            pieces = self._store.pieces(stream, start, length)
+        offset = 0
+        for shard, document, _, begin, end in pieces:
+            if begin == 0:
+                is_cut = offset + end == length
+                yield offset, self._length_of(stream, start + offset, (shard, document)) if is_cut else end
+            offset += end - begin
+
+    def _length_of(self, stream: int, start: int, which: tuple[int, int]) -> int:
+        """Tokens of a document that begins at `start`, by looking ever further ahead."""
+        left = sum(record.shard.tokens for record in self._streams[stream]) - start
+        ahead = 1024
+        while True:
+            with store_errors():
+                pieces = self._store.pieces(stream, start, min(ahead, left))
+            size = pieces[0][4]
+            if ahead >= left or len(pieces) > 1 or pieces[0][:2] != which:
+                return size
+            ahead *= 8

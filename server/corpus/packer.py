@@ -53,7 +53,7 @@ def write_shards(
                 account.held_out += len(documents.ends) if part == HOLDOUT else 0
             progress(source.size - done, len(group.texts), len(encoded.ids))
             done = source.size
-        return [(writers[key].close(), writers[key].profile) for key in sorted(writers)]
+        return [(writers[key].close(), writers[key].profile(encoder.tables)) for key in sorted(writers)]
     finally:
         for writer in writers.values():
             writer.abort()

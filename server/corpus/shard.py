@@ -22,6 +22,7 @@ from headrace.native import Blake3, block_sums
 from headrace.proto.errors import UsageError
 from headrace.server.corpus.durable import sync
 from headrace.server.corpus.profile import Profile, id_bins, length_bins
+from headrace.server.corpus.token_tables import TokenTables
 
 BLOCK_BYTES = 64 << 10
 BATCH_TOKENS = 256 << 10
@@ -198,10 +199,11 @@ class ShardWriter:
             text_bytes=self._text_bytes,
         )
 
-    @property
-    def profile(self) -> Profile:
-        """What the documents written so far look like."""
-        return Profile.of(self._length_bins, id_bins(self._id_counts))
+    def profile(self, tables: TokenTables) -> Profile:
+        """What the documents written so far look like; `tables` of the tokenizer that made the ids."""
+        counts = tables.counts(self._id_counts)
+        del counts["token_rank"]  # the profile's `ids`
+        return Profile.of(self._length_bins, id_bins(self._id_counts), counts)
 
     def abort(self) -> None:
         """Lets go of the file after a failure."""

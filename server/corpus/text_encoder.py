@@ -12,6 +12,7 @@ import numpy as np
 from headrace.native import text_digests, texts_with, wrap_documents
 from headrace.proto.errors import ConfigError
 from headrace.server.corpus.shard import Encoded
+from headrace.server.corpus.token_tables import TokenTables
 from headrace.tokenizer.tokenizer import Tokenizer
 
 SPECIAL_TEXT = "special_text"
@@ -37,6 +38,12 @@ def load_tokenizer(path: str, digest: str) -> Tokenizer:
     return tokenizer
 
 
+@functools.lru_cache(maxsize=2)
+def tables_of(tokenizer: Tokenizer) -> TokenTables:
+    """The tables of a tokenizer, made once: half a second for a large vocabulary."""
+    return TokenTables.of(tokenizer)
+
+
 class TextEncoder:
     """Encodes groups of texts; text that spells a special token stays plain text and is counted."""
 
@@ -46,6 +53,11 @@ class TextEncoder:
         self._threads = threads
         self._prefix = commonprefix(list(tokenizer.special_ids))  # noqa: RUF071 - of strings, not of paths
         self._has_specials = bool(tokenizer.special_ids)
+
+    @property
+    def tables(self) -> TokenTables:
+        """The bins of its ids, for profiles."""
+        return tables_of(self._tokenizer)
 
     @property
     def added(self) -> int:

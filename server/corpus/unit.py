@@ -21,7 +21,7 @@ from headrace.server.corpus.account import Account
 from headrace.server.corpus.bytestream import Source, hash_file
 from headrace.server.corpus.durable import new_folder, sync
 from headrace.server.corpus.packer import write_shards
-from headrace.server.corpus.profile import Profile
+from headrace.server.corpus.profile import PROFILE_VERSION, Profile
 from headrace.server.corpus.records import canonical, digest_of
 from headrace.server.corpus.shard import ShardInfo
 from headrace.server.corpus.shard_read import is_whole
@@ -69,6 +69,7 @@ class UnitTask:
         """Everything but the source that decides the bytes of the unit."""
         return {
             "store": STORE_VERSION,
+            "profile": PROFILE_VERSION,
             "tokenizer": self.tokenizer_digest,
             "bos": self.bos,
             "eos": self.eos,

@@ -38,6 +38,7 @@ from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
 from headrace.server.service.tls import server_credentials
 from headrace.server.service.wire import handlers, service_of
+from headrace.server.watch.drift_watch import DriftTask
 from prometheus_client import start_http_server
 
 logger = logging.getLogger("headrace.server")
@@ -71,6 +72,7 @@ class Server:
         self._audit = audit
         self.port = 0
         self.metrics_port = 0
+        self.drift: DriftTask | None = None
         self._health = health.aio.HealthServicer()
         self._errors = Errors()
         self._grpc = grpc.aio.server(
@@ -92,6 +94,8 @@ class Server:
         if self.config.reflection:
             reflection.enable_server_reflection((*service_names(), reflection.SERVICE_NAME), self._grpc)
         self.port = _bind(self._grpc, self.config)
+        if self.config.drift is not None:
+            self.drift = DriftTask(lambda: self.registry.handles, self.config.drift)
         self._start_metrics()
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._grpc.start()
@@ -132,6 +136,8 @@ class Server:
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._errors.drain(self.config.grace_seconds)
         await self._grpc.stop(1)
+        if self.drift is not None:
+            await self.drift.close()
         await self.registry.close()
         if self.config.metrics is not None:
             await asyncio.to_thread(self._http.shutdown)

@@ -10,11 +10,12 @@ import ipaddress
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headrace.proto.errors import ConfigError
+from headrace.server.watch.drift_settings import DriftSettings
 
 _TABLES: dict[str, dict[str, type]] = {
     "server": {
@@ -30,6 +31,7 @@ _TABLES: dict[str, dict[str, type]] = {
     },
     "tls": {"certificate": str, "key": str, "client_ca": str},
     "auth": {"tokens": str, "identities": dict},
+    "drift": {"enabled": bool, "steps": int, "rows": int, "tokens": int, "duty": float},
 }
 _LARGEST_PORT = 65_535
 _LARGEST_MESSAGE = 32 << 20
@@ -61,6 +63,7 @@ class ServerConfig:
     tls: TlsConfig | None = None
     tokens: Path | None = None
     identities: Mapping[str, str] | None = None
+    drift: DriftSettings | None = field(default_factory=DriftSettings)
 
     def __post_init__(self) -> None:
         for name, address in (("listen", self.listen), ("metrics", self.metrics)):
@@ -112,6 +115,7 @@ class ServerConfig:
             tls=_tls(tables.get("tls"), place, folder),
             tokens=folder / auth["tokens"] if "tokens" in auth else None,
             identities=auth.get("identities"),
+            drift=_drift(tables.get("drift", {}), place),
             **fields,
         )
 
@@ -143,6 +147,15 @@ def _tls(table: dict[str, Any] | None, place: str, folder: Path) -> TlsConfig | 
             raise ConfigError(f"{place}: [tls] needs {name}, a PEM file")
     client_ca = folder / table["client_ca"] if "client_ca" in table else None
     return TlsConfig(certificate=folder / table["certificate"], key=folder / table["key"], client_ca=client_ca)
+
+
+def _drift(table: dict[str, Any], place: str) -> DriftSettings | None:
+    values = {name: value for name, value in table.items() if name != "enabled"}
+    try:
+        settings = DriftSettings(**values)
+    except ValueError as error:
+        raise ConfigError(f"{place}: [drift]: {error}") from None
+    return settings if table.get("enabled", True) else None
 
 
 def _parse(text: str, place: str) -> dict[str, dict[str, Any]]:

@@ -112,6 +112,24 @@ class Library:
             first += count
         raise ConflictError(f"window {window} of domain `{domain}` is in no generation that is open here")
 
+    def documents_of(
+        self, plan: Plan, shape: Shape, domain: str, windows: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The documents that begin in windows: place in `windows`, offset in the window, length in tokens."""
+        first, found = 0, []
+        for corpus in self._generations(plan, domain):
+            count = corpus.view(domain, shape.seq_len, shape.packing).windows
+            here = np.flatnonzero((windows >= first) & (windows < first + count))
+            if len(here):
+                local = windows[here] - np.uint64(first)
+                rows, offsets, lengths = corpus.documents_of(domain, shape.seq_len, shape.packing, local)
+                found.append((here[rows], offsets, lengths))
+            first += count
+        if not found:
+            return (np.zeros(0, np.int64),) * 3
+        rows, offsets, lengths = (np.concatenate(each) for each in zip(*found, strict=True))
+        return rows, offsets, lengths
+
 
 def grow_bodies(events: Iterable[Event]) -> Iterator[GrowBody]:
     """The generations that events bring, in order."""
