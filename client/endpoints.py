@@ -103,7 +103,7 @@ class Endpoints:
             address = self.current
             if address not in self._channels:
                 self._files = _changes(self._tls)
-                self._channels[address] = _connect(address, self._tls, self._options)
+                self._channels[address] = open_channel(address, self._tls, self._options)
             return address, self._channels[address]
 
     def _move_on(self, failed: str) -> None:
@@ -171,7 +171,8 @@ def _changes(tls: Tls | None) -> tuple[int, ...]:
     return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files)
 
 
-def _connect(address: str, tls: Tls | None, options: tuple[tuple[str, Any], ...]) -> grpc.Channel:
+def open_channel(address: str, tls: Tls | None, options: tuple[tuple[str, Any], ...] = _OPTIONS) -> grpc.Channel:
+    """A channel to one server. Raises UsageError naming a certificate file that cannot be read."""
     if tls is None:
         return grpc.insecure_channel(address, options=options)
     try:

@@ -9,12 +9,14 @@ journal = "mixer"                # folder, beside this file: journal.jsonl and p
 interval = 100                   # steps between pushes, at least max(lead, 100)
 [method]                         # fields of OnlineSpec
 rule = "velocity"
+tls_ca = "ca.pem"                # with tls_cert and tls_key for mTLS; token_file = "token"
+metrics = "127.0.0.1:7752"       # what this process exposes to Prometheus
 [guardrails]
 largest_change = 0.05
 floor = 0.001
-max_epochs = 4.0                 # with budget and [tokens]
-budget = "80B"
-[tokens]
+max_epochs = 4.0                 # over the whole run; what was served already counts
+budget = "80B"                   # tokens of the whole run
+[tokens]                         # where the server's own counts are not what counts
 deu = "12B"
 """
 
@@ -27,6 +29,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from headrace.client.settings import Tls
 from headrace.mixer.caps import Bounds, epoch_caps
 from headrace.mixer.online import OnlineSpec
 from headrace.mixer.simplex import Weights
@@ -34,6 +37,9 @@ from headrace.proto.errors import ConfigError, UsageError
 
 # A push less than so many steps after the last one cannot be told from noise, whatever the file says.
 SHORTEST_INTERVAL = 100
+LARGEST_PORT = 65_535
+_KINDS = {"interval": int, "poll": float, "mode": str, "run": str, "server": str, "metrics": str}
+_TLS = ("tls_ca", "tls_cert", "tls_key")
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
@@ -86,6 +92,8 @@ class MixerConfig:
     interval: int = SHORTEST_INTERVAL
     poll: float = 2.0
     token_file: Path | None = None
+    tls: Tls | None = None
+    metrics: str = ""
     method: OnlineSpec = field(default_factory=OnlineSpec)
     guardrails: Guardrails = field(default_factory=Guardrails)
     tokens: Mapping[str, float] = field(default_factory=dict)
@@ -97,30 +105,44 @@ class MixerConfig:
             raise UsageError(f"mixer: interval is {self.interval} steps; at least {SHORTEST_INTERVAL} are needed")
         if not self.poll > 0:
             raise UsageError(f"mixer: poll is {self.poll} seconds; it must be above 0")
-        if self.guardrails.max_epochs is not None and not self.tokens:
-            raise UsageError("guardrails: max_epochs needs the table [tokens]: domain = number of tokens")
+        host, _, port = self.metrics.rpartition(":")
+        if self.metrics and not (host and port.isascii() and port.isdigit() and int(port) <= LARGEST_PORT):
+            raise UsageError(f"mixer: metrics is `{self.metrics}`; write host:port, such as 127.0.0.1:7752")
 
     def window(self, lead: int) -> int:
         """Steps a window of reports covers, which is also the least distance between two pushes."""
         return max(self.interval, lead, SHORTEST_INTERVAL)
 
-    def bounds(self, current: Weights) -> Bounds:
-        """The guardrails as bounds around the weights in force; caps as if the weights held for the whole budget."""
-        rails, caps = self.guardrails, {}
-        if rails.max_epochs is not None:
-            missing = sorted(set(current) - set(self.tokens))
-            if missing:
-                raise UsageError(f"[tokens] does not name `{missing[0]}`, so its epochs cannot be capped; add it")
-            known = {name: self.tokens[name] for name in current}
-            caps = epoch_caps(known, rails.budget or 1.0, rails.max_epochs)
+    def bounds(
+        self, current: Weights, served: Mapping[str, float] | None = None, sizes: Mapping[str, float] | None = None
+    ) -> Bounds:
+        """The guardrails as bounds around the weights in force.
+
+        served: real tokens that the run has served by domain; sizes: tokens of each domain as far as the server knows
+        them. What was served is spent, and the caps share what is left of the budget.
+        """
+        rails = self.guardrails
         return Bounds(
-            caps=caps,
+            caps=self._caps(current, served or {}, dict(sizes or {}) | dict(self.tokens)),
             floor=rails.floor,
             largest_share=rails.largest_share,
             largest_change=rails.largest_change,
             previous=current,
             excluded=frozenset(name for name, weight in current.items() if weight == 0),
         )
+
+    def _caps(self, current: Weights, served: Mapping[str, float], sizes: Mapping[str, float]) -> Weights:
+        rails = self.guardrails
+        if rails.max_epochs is None or rails.budget is None:
+            return {}
+        named = [name for name, weight in current.items() if weight > 0]
+        missing = [name for name in named if name not in sizes]
+        if missing:
+            raise UsageError(f"the tokens of `{missing[0]}` are not known, so it cannot be capped; add [tokens]")
+        left = rails.budget - math.fsum(served.values())
+        if left <= 0:
+            raise UsageError(f"the budget of {rails.budget:.6g} tokens is spent; raise `budget` to what the run trains")
+        return epoch_caps({name: sizes[name] for name in named}, left, rails.max_epochs, served)
 
 
 def read_config(path: Path) -> MixerConfig:
@@ -140,28 +162,33 @@ def read_config(path: Path) -> MixerConfig:
 def _config(document: dict[str, Any], path: Path) -> MixerConfig:
     _only(document, ("mixer", "method", "guardrails", "tokens"), place=str(path))
     top = dict(_table(document, "mixer", path))
-    known = ("run", "server", "method", "mode", "journal", "interval", "poll", "token_file")
+    known = ("run", "server", "method", "mode", "journal", "interval", "poll", "metrics", "token_file", *_TLS)
     _only(top, known, place=f"{path} [mixer]")
     for key in ("run", "server"):
         if not isinstance(top.get(key), str) or not top[key]:
             raise ConfigError(f'`{path}` [mixer]: `{key}` is missing; write {key} = "..."')
     if top.pop("method", "online") != "online":
         raise ConfigError(f"`{path}` [mixer]: the only method that watches a run is `online`")
-    journal, token_file = (
-        Path(_typed(top.pop("journal", "mixer"), str, f"{path} [mixer] journal")),
-        top.pop("token_file", None),
-    )
+    journal = Path(_typed(top.pop("journal", "mixer"), str, f"{path} [mixer] journal"))
+    ca, cert, private, token_file = (_file(top, name, path) for name in (*_TLS, "token_file"))
     place = f"{path} [tokens]"
     return MixerConfig(
         folder=path.parent / journal,
-        token_file=None if token_file is None else path.parent / _typed(token_file, str, f"{path} [mixer] token_file"),
+        token_file=token_file,
+        tls=Tls(ca=ca, cert=cert, key=private) if ca or cert or private else None,
         method=_fill(OnlineSpec, _table(document, "method", path), place=f"{path} [method]"),
         guardrails=_fill(Guardrails, _table(document, "guardrails", path), place=f"{path} [guardrails]"),
         tokens={
             name: count(value, place=f"{place} {name}") for name, value in _table(document, "tokens", path).items()
         },
-        **_checked(top, {"interval": int, "poll": float, "mode": str, "run": str, "server": str}, f"{path} [mixer]"),
+        **_checked(top, _KINDS, f"{path} [mixer]"),
     )
+
+
+def _file(top: dict[str, Any], name: str, path: Path) -> Path | None:
+    """A file named in the table, beside the configuration; taken out of the table."""
+    value = top.pop(name, None)
+    return None if value is None else path.parent / str(_typed(value, str, f"{path} [mixer] {name}"))
 
 
 def _table(document: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:

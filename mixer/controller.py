@@ -13,7 +13,7 @@ are summed, the method advances from the weights in force, the guardrails bound 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.mixer import online
@@ -31,7 +31,8 @@ class Window:
     """Reports of steps [first, end), summed over ranks and steps.
 
     reported: steps that had a report at all; weights: those in force; late: a newer window was settled too when this
-    one was looked at, so nothing may be pushed for it.
+    one was looked at, so nothing may be pushed for it; served, sizes: real tokens the run has served by domain when it
+    was looked at, and tokens of each domain, as far as the server knows.
     """
 
     first: int
@@ -40,6 +41,8 @@ class Window:
     weights: Weights
     report: Report
     late: bool = False
+    served: Weights = field(default_factory=dict)
+    sizes: Weights = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it."""
@@ -50,6 +53,8 @@ class Window:
             "weights": self.weights,
             "report": self.report.to_json(),
             "late": self.late,
+            "served": self.served,
+            "sizes": self.sizes,
         }
 
     @staticmethod
@@ -62,6 +67,8 @@ class Window:
             weights=document["weights"],
             report=Report.from_json(document["report"]),
             late=document["late"],
+            served=document.get("served", {}),
+            sizes=document.get("sizes", {}),
         )
 
 
@@ -97,7 +104,14 @@ def start(weights: Mapping[str, float], first: int, config: MixerConfig) -> Cont
 
 
 def gather(
-    reports: Sequence[Report], first: int, end: int, weights: Mapping[str, float], *, late: bool = False
+    reports: Sequence[Report],
+    first: int,
+    end: int,
+    weights: Mapping[str, float],
+    *,
+    late: bool = False,
+    served: Mapping[str, float] | None = None,
+    sizes: Mapping[str, float] | None = None,
 ) -> Window:
     """The window of the reports whose steps lie in [first, end); bad values are left out of the sums, step by step."""
     inside = [report for report in reports if first <= report.step < end]
@@ -110,6 +124,8 @@ def gather(
         weights=normalise(weights, place="weights in force"),
         report=Report(step=end - 1, domains=total.domains),
         late=late,
+        served=dict(served or {}),
+        sizes=dict(sizes or {}),
     )
 
 
@@ -151,7 +167,7 @@ def _mixture(method: OnlineState, window: Window, config: MixerConfig) -> Mixtur
     return finish(
         "online",
         method.weights,
-        config.bounds(window.weights),
+        config.bounds(window.weights, window.served, window.sizes),
         convention=config.method.rule,
         parameters={"window": [window.first, window.end], "memory": config.method.memory, "eta": config.method.eta},
         inputs={"report": digest_numbers({n: m.loss for n, m in window.report.domains.items()})},

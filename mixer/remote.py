@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc
-from headrace.client.endpoints import Token, check_addresses
+from headrace.client.endpoints import Token, check_addresses, open_channel
+from headrace.client.settings import Tls
 from headrace.mixer.reports import Measured, Report
 from headrace.mixer.result import Mixture
 from headrace.mixer.serve import Pushed, RunFacts
@@ -24,18 +25,27 @@ TIMEOUT = 20.0
 class Remote:
     """One run on one server; a context manager. Calls raise what the server refuses with, or UnavailableError."""
 
-    def __init__(self, address: str, run: str, *, token_file: Path | None = None, author: str = "mixer") -> None:
-        check_addresses([address], tls=None, token_file=token_file)
+    def __init__(
+        self,
+        address: str,
+        run: str,
+        *,
+        tls: Tls | None = None,
+        token_file: Path | None = None,
+        author: str = "mixer",
+    ) -> None:
+        check_addresses([address], tls=tls, token_file=token_file)
         self.address, self.run, self.author = address, run, author
         self._token = Token(token_file) if token_file else None
-        self._channel = grpc.insecure_channel(address)
+        self._channel = open_channel(address, tls)
         self._control = control_pb2_grpc.ControlServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._feedback = feedback_pb2_grpc.FeedbackServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     def facts(self) -> RunFacts:
-        """The run now."""
-        request = control_pb2.GetRunRequest(run=self.run)
-        info = self._call(self._control.GetRun, request, f"look at run `{self.run}`").run
+        """The run now, from one snapshot: the first message of a watch has the figures that `GetRun` lacks."""
+        request = control_pb2.WatchRunRequest(run=self.run)
+        answer = self._call(self._first_of_watch, request, f"look at run `{self.run}`")
+        info, figures = answer.run, answer.figures
         return RunFacts(
             run_id=info.run_id,
             weights=dict(sorted(zip(info.domains, info.weights, strict=True))),
@@ -44,7 +54,17 @@ class Remote:
             lead=info.lead,
             end_step=info.end_step if info.HasField("end_step") else None,
             head=info.log_head,
+            served={each.domain: float(each.tokens) for each in figures},
+            sizes={each.domain: float(round(each.tokens / each.epochs)) for each in figures if each.epochs > 0},
         )
+
+    def _first_of_watch(self, request: Any, **options: Any) -> control_pb2.WatchRunResponse:
+        stream = self._control.WatchRun(request, **options)
+        try:
+            first: control_pb2.WatchRunResponse = next(iter(stream))
+        finally:
+            stream.cancel()
+        return first
 
     def losses(self, first: int, end: int) -> Sequence[Report]:
         """What was reported of steps [first, end), a report a step, summed over ranks."""

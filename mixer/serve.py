@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.mixer import controller
 from headrace.mixer.config import MixerConfig
 from headrace.mixer.controller import ControllerState, Decision, Window
+from headrace.mixer.exposition import Figures
 from headrace.mixer.journal import Journal
 from headrace.mixer.reports import Report
 from headrace.mixer.result import Mixture
@@ -29,7 +30,11 @@ log = logging.getLogger("headrace.mixer")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFacts:
-    """What the server says of the run. weights: of the first unsealed step; head: hash of the newest event."""
+    """What the server says of the run.
+
+    weights: of the first unsealed step; head: hash of the newest event; served: real tokens of the confirmed steps by
+    domain; sizes: tokens that each domain holds, for those that were served.
+    """
 
     run_id: str
     weights: Weights
@@ -38,6 +43,8 @@ class RunFacts:
     lead: int
     end_step: int | None
     head: bytes
+    served: Weights = field(default_factory=dict)
+    sizes: Weights = field(default_factory=dict)
 
     @property
     def settled(self) -> int:
@@ -73,6 +80,7 @@ class Service:
 
     def __init__(self, config: MixerConfig, source: Source, journal: Journal) -> None:
         self.config, self.source, self.journal = config, source, journal
+        self.figures = Figures(config.run)
         self.state: ControllerState | None = None
         self._unanswered: dict[str, Any] | None = None
         self._replay()
@@ -105,7 +113,9 @@ class Service:
         if self.state is None:
             self._begin(facts)
         self._resend(facts)
-        return sum(1 for window in self._windows(facts) if self._handle(window))
+        decided = sum(1 for window in self._windows(facts) if self._handle(window))
+        self.figures.look(self.state.next_step if self.state else 0)
+        return decided
 
     def run(self, stop: threading.Event) -> None:
         """Tick until `stop` is set or the run has ended and all its windows are decided."""
@@ -142,7 +152,10 @@ class Service:
             first = self.state.next_step
             reports = self.source.losses(first, first + size)
             late = first + 2 * size <= facts.settled
-            yield controller.gather(reports, first, first + size, facts.weights, late=late), facts
+            window = controller.gather(
+                reports, first, first + size, facts.weights, late=late, served=facts.served, sizes=facts.sizes
+            )
+            yield window, facts
             facts = self.source.facts()
 
     def _handle(self, settled: tuple[Window, RunFacts]) -> bool:
@@ -160,6 +173,7 @@ class Service:
             "head": facts.head.hex(),
         }
         self.journal.append(entry)
+        self.figures.decide(decision.kind)
         log.info("steps %d to %d: %s, %s", window.first, window.end - 1, decision.kind, decision.reason)
         if decision.kind == "push" and decision.mixture:
             self._push(decision.mixture, entry, facts)
@@ -184,14 +198,17 @@ class Service:
             )
         except StaleError as error:
             outcome["void"] = str(error)
+            self.figures.push("void")
             log.warning("the push is void, someone else changed the run meanwhile: %s", error)
         except UnavailableError:
             self._unanswered = dict(entry)
             raise
         except HeadraceError as error:
             outcome["refused"] = str(error)
+            self.figures.push("refused")
             log.error("the push was refused: %s", error)
         else:
+            self.figures.push("accepted")
             outcome |= {"sequence": pushed.sequence, "from_step": pushed.from_step}
             delay = pushed.from_step - entry["end"]
             log.info("pushed: holds from step %d on, %d steps after its window ended", pushed.from_step, delay)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -21,13 +22,14 @@ def serve(config: Path, once: bool, dry_run: bool) -> None:
     Stop it with Ctrl-C or SIGTERM at any time: nothing changes, and started again it goes on from its journal.
     """
     from headrace.mixer.config import read_config
+    from headrace.mixer.exposition import exposed
     from headrace.mixer.journal import Journal
     from headrace.mixer.remote import Remote
     from headrace.mixer.serve import Service
 
     settings = read_config(config)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    with Remote(settings.server, settings.run, token_file=settings.token_file) as source:
+    with Remote(settings.server, settings.run, tls=settings.tls, token_file=settings.token_file) as source:
         if dry_run:
             facts = source.facts()
             window = settings.window(facts.lead)
@@ -36,8 +38,12 @@ def serve(config: Path, once: bool, dry_run: bool) -> None:
                 f"deciding every {window} steps, mode {settings.mode}, journal in {settings.folder}"
             )
             return
-        with Journal(settings.folder / "journal.jsonl") as journal:
+        with ExitStack() as stack:
+            journal = stack.enter_context(Journal(settings.folder / "journal.jsonl"))
             service = Service(settings, source, journal)
+            if settings.metrics:
+                where = stack.enter_context(exposed(settings.metrics, service.figures))
+                click.echo(f"metrics on http://{where}/metrics", err=True)
             if once:
                 click.echo(f"decided {service.tick()} windows")
                 return

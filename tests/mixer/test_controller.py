@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from headrace.mixer.config import Guardrails, MixerConfig, read_config
-from headrace.mixer.controller import Window, decide, gather, start
+from headrace.mixer.controller import Decision, Window, decide, gather, start
 from headrace.mixer.journal import Journal
 from headrace.mixer.online import OnlineSpec
 from headrace.mixer.reports import Measured, Report, add
@@ -112,6 +112,30 @@ def test_epoch_caps_hold_for_the_whole_budget(tmp_path: Path) -> None:
     assert run(tight, 2) == ["freeze", "freeze"]
 
 
+def test_caps_count_what_was_served_already(tmp_path: Path) -> None:
+    """4 epochs of 112.5 tokens are 450; 150 of them and 600 of 1,000 tokens are spent: 300 of the 400 left remain."""
+    rails = Guardrails(max_epochs=4.0, budget=1000.0, largest_change=1.0)
+    setup = config(tmp_path, guardrails=rails)
+    sizes, served = {"a": 1000.0, "b": 112.5, "c": 1000.0}, {"a": 400.0, "b": 150.0, "c": 50.0}
+    state, _ = decide(start(EVEN, 0, setup), gather(steps(0, 100), 0, 100, EVEN, served=served, sizes=sizes), setup)
+
+    def second(**facts: dict[str, float]) -> Decision:
+        return decide(state, gather(steps(100, 200), 100, 200, EVEN, **facts), setup)[1]  # type: ignore[arg-type]
+
+    window = gather(steps(100, 200), 100, 200, EVEN, served=served, sizes=sizes)
+    assert Window.from_json(json.loads(json.dumps(window.to_json()))) == window
+    found = second(served=served, sizes=sizes).mixture
+    assert found is not None
+    assert found.weights["b"] == pytest.approx(0.75)
+    spent = second(served=served | {"b": 450.0}, sizes=sizes).mixture
+    assert spent is not None
+    assert spent.weights["b"] == 0.0  # its epochs are used up
+    over = second(served=served | {"a": 900.0}, sizes=sizes)
+    assert (over.kind, "is spent" in over.reason) == ("freeze", True)
+    unknown = second(served=served, sizes={"a": 1000.0, "b": 112.5})
+    assert (unknown.kind, "tokens of `c` are not known" in unknown.reason) == ("freeze", True)
+
+
 def test_late_windows_teach_but_do_not_push(tmp_path: Path) -> None:
     setup = config(tmp_path)
     state, _ = decide(start(EVEN, 0, setup), gather(steps(0, 100), 0, 100, EVEN), setup)
@@ -178,6 +202,12 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
     assert found.window(lead=8) == 100
     assert found.window(lead=500) == 500
     assert found.bounds({"deu": 1.0}).caps == {"deu": pytest.approx(0.6)}
+    assert found.bounds({"deu": 1.0}, {"deu": 40e9}).caps == {"deu": pytest.approx(0.2)}
+    assert (found.tls, found.metrics) == (None, "")
+    path.write_text(GOOD.replace("[mixer]", '[mixer]\ntls_ca = "ca.pem"\nmetrics = "127.0.0.1:0"'))
+    secured = read_config(path)
+    assert secured.tls is not None
+    assert (secured.tls.ca, secured.metrics) == (tmp_path / "ca.pem", "127.0.0.1:0")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +220,9 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
         ("largest_change = 0.05", "largest_step = 0.05", "unknown key `largest_step`"),
         ('budget = "80B"', "", "needs budget"),
         ('budget = "80B"', 'budget = "lots"', "no number of tokens"),
-        ('deu = "12B"', "", r"needs the table \[tokens\]"),
+        ("[mixer]", '[mixer]\nmetrics = "7752"', "write host:port"),
+        ("[mixer]", '[mixer]\ntls_cert = "c.pem"', "go together"),
+        ("[mixer]", "[mixer]\ntls_ca = 3", "no str"),
         ("beta = 0.5", "beta = 1.5", "beta is 1.5"),
         ("beta = 0.5", 'beta = "x"', "no float"),
         ("[mixer]", "[mixer", "cannot be read"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -21,11 +24,12 @@ from headrace.client.cli.mixer import mixer
 from headrace.client.cli.weights import weights as weights_command
 from headrace.client.feedback import DomainLoss
 from headrace.mixer.config import read_config
+from headrace.mixer.exposition import exposed
 from headrace.mixer.journal import Journal
 from headrace.mixer.remote import Remote
 from headrace.mixer.result import load
 from headrace.mixer.serve import Service
-from headrace.proto.errors import ConflictError, UnavailableError
+from headrace.proto.errors import ConflictError, UnavailableError, UsageError
 from headrace.proto.v1 import control_pb2, control_pb2_grpc
 from mixer_rig import DOCUMENTS, Server
 
@@ -224,6 +228,62 @@ def test_a_changed_configuration_does_not_continue_an_old_journal(server: Server
     path.write_text(path.read_text().replace("largest_change = 0.05", "largest_change = 0.01"))
     with pytest.raises(ConflictError, match="decides otherwise"):
         tick(path)
+
+
+def test_what_was_served_counts_towards_the_caps(server: Server, trainer: Any, tmp_path: Path) -> None:
+    """`small` alone is held by its cap: what the server says it has served is spent, sizes come from the server too."""
+    path = write(tmp_path, server, trainer.run)
+    budget = 2000 * 10 * 64
+    path.write_text(path.read_text().replace("[guardrails]", f"[guardrails]\nmax_epochs = 60.0\nbudget = {budget}"))
+    tick(path)
+    for _ in range(2):
+        trainer.take(105)
+        settle(server, trainer.run, trainer.step - 10)
+        tick(path)
+    with Remote(server.address, trainer.run) as remote:
+        facts = remote.facts()
+    window = entries(path, "window")[-1]["window"]
+    assert 0 < window["served"]["small"] <= facts.served["small"]
+    cap = (60 * facts.sizes["small"] - window["served"]["small"]) / (budget - sum(window["served"].values()))
+    decision = entries(path, "decision")[-1]
+    assert decision["weights"]["small"] == pytest.approx(cap)
+    assert cap < 60 * facts.sizes["small"] / budget < 0.2  # stricter than a cap that forgets the past
+
+
+def test_its_figures_say_that_it_lives_and_when_it_pushed(server: Server, trainer: Any, tmp_path: Path) -> None:
+    config = read_config(write(tmp_path, server, trainer.run))
+    with Remote(config.server, config.run) as remote, Journal(config.folder / "journal.jsonl") as journal:
+        service = Service(config, remote, journal)
+        with exposed("127.0.0.1:0", service.figures) as address:
+            assert scrape(address)["last_look_timestamp_seconds"] == 0
+            began = time.time()
+            service.tick()
+            assert began <= scrape(address)["last_look_timestamp_seconds"] <= time.time()
+            for _ in range(2):
+                trainer.take(105)
+                settle(server, trainer.run, trainer.step - 10)
+                service.tick()
+            found = scrape(address)
+            assert began < found["last_push_timestamp_seconds"] <= found["last_look_timestamp_seconds"]
+            assert (found["decisions_total/push"], found["decisions_total/hold"], found["next_step"]) == (1, 1, 200)
+            assert found["pushes_total/accepted"] == 1
+            with pytest.raises(HTTPError, match="404"):
+                urlopen(f"http://{address}/", timeout=10)
+            with pytest.raises(UsageError, match="cannot listen"), exposed(address, service.figures):
+                pass
+        with pytest.raises(URLError):  # a mixer that is gone is a target that is down
+            urlopen(f"http://{address}/metrics", timeout=10)
+
+
+def scrape(address: str) -> dict[str, float]:
+    """Figures by name, and by name/label for counters."""
+    found = {}
+    for line in urlopen(f"http://{address}/metrics", timeout=10).read().decode().splitlines():
+        if not line.startswith("#"):
+            match = re.fullmatch(r'headrace_mixer_(\w+)\{run="[^"]+"(?:,\w+="(\w+)")?\} (\S+)', line)
+            assert match, line
+            found["/".join(filter(None, match.groups()[:2]))] = float(match[3])
+    return found
 
 
 def test_killed_mixers_and_servers_change_nothing(server: Server, trainer: Any, tmp_path: Path) -> None:
