@@ -84,7 +84,7 @@ class ServerProcess:
             lines.append(line)
             if match := re.search(r"serves on .*:(\d+),", line):
                 self.port = int(match[1])
-            if match := re.search(r"metrics on http://.*:(\d+)/", line):
+            if match := re.search(r"metrics on https?://.*:(\d+)/metrics", line):
                 self.metrics_port = int(match[1])
                 return
         self._reap()

@@ -65,7 +65,8 @@ def test_wheel_is_abi3(wheel: Path) -> None:
 def test_wheel_holds_every_source_and_nothing_else(wheel: Path) -> None:
     kinds = {".py", ".pyi", ".typed"}
     paths = {path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if "target" not in path.parts}
-    sources = {f"headrace/{path.relative_to(ROOT)}" for path in paths if path.suffix in kinds}
+    static = {path for path in paths if "static" in path.parts and path.is_file()}
+    sources = {f"headrace/{path.relative_to(ROOT)}" for path in paths if path.suffix in kinds or path in static}
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name for name in archive.namelist() if ".dist-info/" not in name and not name.endswith(".so")}
     assert shipped == sources | {f"headrace/{folder}/py.typed" for folder in FOLDERS}

@@ -32,6 +32,8 @@ _EXTRA_OF_MODULE = {
     "pyarrow": "server",
     "sqlalchemy": "server",
     "prometheus_client": "server",
+    "starlette": "server",
+    "uvicorn": "server",
     "zstandard": "server",
     "grpc_health": "server",
     "scipy": "mixer",

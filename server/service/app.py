@@ -13,8 +13,7 @@ import contextlib
 import logging
 import resource
 import signal
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -27,19 +26,21 @@ from headrace.server.control.store import Store
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import Authenticator, TokenFile, parse_scope
 from headrace.server.service.building import StoppedError, build_missing
-from headrace.server.service.config import ServerConfig, TlsConfig
+from headrace.server.service.config import ServerConfig
 from headrace.server.service.control import ControlService
 from headrace.server.service.data import DataService
 from headrace.server.service.feedback import FeedbackService
 from headrace.server.service.figures import run_figures
+from headrace.server.service.handle import RunHandle
 from headrace.server.service.interceptors import Authorized, Errors, Measured
 from headrace.server.service.malloc import keep_freed_memory
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
 from headrace.server.service.tls import server_credentials
 from headrace.server.service.wire import handlers, service_of
+from headrace.server.watch.drift_figures import DriftFigure
 from headrace.server.watch.drift_watch import DriftTask
-from prometheus_client import start_http_server
+from headrace.server.watch.http import HttpServer
 
 logger = logging.getLogger("headrace.server")
 
@@ -73,10 +74,12 @@ class Server:
         self.port = 0
         self.metrics_port = 0
         self.drift: DriftTask | None = None
+        self._page: HttpServer | None = None
+        self._authenticator = _authenticator(config)
         self._health = health.aio.HealthServicer()
         self._errors = Errors()
         self._grpc = grpc.aio.server(
-            interceptors=(self._errors, Authorized(_authenticator(config), audit, metrics), Measured(metrics)),
+            interceptors=(self._errors, Authorized(self._authenticator, audit, metrics), Measured(metrics)),
             options=OPTIONS,
             maximum_concurrent_rpcs=config.concurrent_calls,
         )
@@ -96,7 +99,7 @@ class Server:
         self.port = _bind(self._grpc, self.config)
         if self.config.drift is not None:
             self.drift = DriftTask(lambda: self.registry.handles, self.config.drift)
-        self._start_metrics()
+        await self._start_page()
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._grpc.start()
 
@@ -114,42 +117,41 @@ class Server:
     def _refuse(self, words: str) -> None:
         self._errors.closed = words
 
-    def _start_metrics(self) -> None:
+    async def _start_page(self) -> None:
         self.metrics.watch(lambda: [run_figures(handle) for handle in self.registry.handles])
         if self.config.metrics is None:
             return
-        host, _, port = self.config.metrics.rpartition(":")
-        try:
-            http, _ = start_http_server(
-                int(port), addr=host.strip("[]"), registry=self.metrics.registry, **_https(self.config.tls)
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"{self.config.place}: cannot serve metrics on {self.config.metrics}: {error.strerror}; is another "
-                f"server running there?"
-            ) from None
-        self._http = http
-        self.metrics_port = http.server_port
+        self._page = HttpServer(
+            self.config,
+            self.registry,
+            self.metrics.registry,
+            self._authenticator,
+            version=__version__,
+            drift=self._drift,
+            closed=lambda: self._errors.closed,
+        )
+        await self._page.start()
+        self.metrics_port = self._page.port
+
+    def _drift(self, handle: RunHandle) -> Sequence[DriftFigure]:
+        return () if self.drift is None else self.drift.of(handle).figures()
 
     async def stop(self) -> None:
         """Refuses new calls, lets those under way end within the grace, and writes what is unwritten."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        if self._page is not None:
+            self._page.drain()
         await self._errors.drain(self.config.grace_seconds)
         await self._grpc.stop(1)
+        if self._page is not None:
+            await self._page.stop()
         if self.drift is not None:
             await self.drift.close()
         await self.registry.close()
-        if self.config.metrics is not None:
-            await asyncio.to_thread(self._http.shutdown)
-            self._http.server_close()
 
     async def _set_health(self, status: int) -> None:
         for name in ("", *service_names()):
             await self._health.set(name, status)
-
-
-def _https(tls: TlsConfig | None) -> dict[str, Any]:
-    return {} if tls is None else {"certfile": str(tls.certificate), "keyfile": str(tls.key)}
 
 
 def service_names() -> tuple[str, ...]:
@@ -230,6 +232,8 @@ def _greeting(server: Server) -> list[str]:
     host = config.listen.rpartition(":")[0]
     lines = [f"headrace {__version__} serves on {host}:{server.port}, store {server.registry.store.store.name}"]
     if config.metrics is not None:
-        lines.append(f"metrics on http://{config.metrics.rpartition(':')[0]}:{server.metrics_port}/metrics")
+        scheme = "http" if config.tls is None else "https"
+        where = f"{scheme}://{config.metrics.rpartition(':')[0]}:{server.metrics_port}"
+        lines.append(f"live page on {where}/, metrics on {where}/metrics")
     runs = [handle.view.run for handle in server.registry.handles]
     return lines + [f"run {run.name}: confirmed {run.confirmed}, seal {run.seal}" for run in runs]

@@ -30,7 +30,7 @@ _TABLES: dict[str, dict[str, type]] = {
         "reflection": bool,
     },
     "tls": {"certificate": str, "key": str, "client_ca": str},
-    "auth": {"tokens": str, "identities": dict},
+    "auth": {"tokens": str, "identities": dict, "open_metrics": bool},
     "drift": {"enabled": bool, "steps": int, "rows": int, "tokens": int, "duty": float},
 }
 _LARGEST_PORT = 65_535
@@ -63,6 +63,7 @@ class ServerConfig:
     tls: TlsConfig | None = None
     tokens: Path | None = None
     identities: Mapping[str, str] | None = None
+    open_metrics: bool = False
     drift: DriftSettings | None = field(default_factory=DriftSettings)
 
     def __post_init__(self) -> None:
@@ -115,6 +116,7 @@ class ServerConfig:
             tls=_tls(tables.get("tls"), place, folder),
             tokens=folder / auth["tokens"] if "tokens" in auth else None,
             identities=auth.get("identities"),
+            open_metrics=auth.get("open_metrics", False),
             drift=_drift(tables.get("drift", {}), place),
             **fields,
         )

@@ -181,6 +181,7 @@ def test_mutual_tls(pki: Pki, tmp_path: Path, corpus: Path) -> None:
             with Raw(server.address, credentials=credentials) as raw, pytest.raises(UnavailableError):
                 raw("GetRun", run="r", timeout=3)
         context = ssl.create_default_context(cafile=str(pki.authority))
+        context.load_cert_chain(pki.folder / "trainer.pem", pki.folder / "trainer.key")
         page = urllib.request.urlopen(f"https://127.0.0.1:{server.metrics_port}/metrics", context=context, timeout=10)
         assert b"headrace_seal_step" in page.read()
 

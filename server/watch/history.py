@@ -1,0 +1,193 @@
+"""How a run has come to where it is: at most 500 points of it, whatever its length, each computed once.
+
+A point holds what each domain was served up to a step, and what it was due: nominal tokens times target weights,
+summed over the steps before. Differences of two points give the share realized between them beside the target that
+held there, exactly also where weights have changed in between; only along a curve of a schedule the target is the mean
+of a few places. Confirmed steps never change, so neither do points. A long run drops every second point as it grows;
+points of a run that is long already are set at multiples of 1,000 steps, where the store keeps cursors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from headrace.server.plan.branched import BranchedPlan
+from headrace.server.plan.plan import Plan
+from headrace.server.plan.timeline import Span
+
+MOST_POINTS = 500
+_ANCHOR_EVERY = 1000
+_PLACES_OF_A_CURVE = 8
+
+Numbers = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Point:
+    """The start of `step`: plan tokens served, and tokens due, a number for each of `Plan.domains`."""
+
+    step: int
+    served: Counts
+    due: Numbers
+
+    def over(self, domains: int) -> Point:
+        """The same with zeros for domains that joined later."""
+        more = domains - len(self.served)
+        if not more:
+            return self
+        return Point(step=self.step, served=np.pad(self.served, (0, more)), due=np.pad(self.due, (0, more)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Stretch:
+    """Shares of the tokens of steps [first, last), realized and due, which sum to 1 each; zeros where nothing was."""
+
+    first: int
+    last: int
+    share: Numbers
+    target: Numbers
+    tokens: Counts
+
+
+class History:
+    """Points of one run, by step. Not for several threads at once."""
+
+    def __init__(self, most: int = MOST_POINTS) -> None:
+        self._most = most
+        self._stride = 0
+        self._points: list[Point] = []
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        return tuple(self._points)
+
+    def reach(self, plan: Plan, step: int) -> Point:
+        """Adds the points up to a confirmed step; returns the one of that step, which is kept only if it is due."""
+        plan = plan.with_events(plan.events)  # cursors of its own: those that serving needs next stay at hand
+        if not self._points:
+            self._stride = first_stride(step, self._most)
+            self._points.append(origin(plan))
+        while (following := self._points[-1].step + self._stride) <= step:
+            self._points.append(after(plan, self._points[-1], following))
+            if len(self._points) > self._most:
+                self._points = self._points[::2]
+                self._stride *= 2
+        return after(plan, self._points[-1], step)
+
+    def at_or_before(self, plan: Plan, step: int) -> Point:
+        """The latest point at or before a step, over the domains that there are now."""
+        held = [point for point in self._points if point.step <= step] or self._points[:1]
+        return held[-1].over(len(plan.domains))
+
+
+def first_stride(steps: int, most: int = MOST_POINTS) -> int:
+    """Steps between points of a run that has come this far."""
+    wanted = max(1, -(-steps // max(1, most - 1)))
+    unit = 1 if wanted <= _ANCHOR_EVERY // 4 else _ANCHOR_EVERY
+    return int(unit << max(0, (-(-wanted // unit) - 1).bit_length()))
+
+
+def origin(plan: Plan) -> Point:
+    """The start of step 0."""
+    none = len(plan.domains)
+    return Point(step=0, served=np.zeros(none, dtype=np.int64), due=np.zeros(none))
+
+
+def after(plan: Plan, point: Point, step: int) -> Point:
+    """The point of a later step."""
+    point = point.over(len(plan.domains))
+    if step == point.step:
+        return point
+    served = plan.cursor(step).tokens.astype(np.int64)
+    return Point(step=step, served=served, due=point.due + due_tokens(plan, point.step, step))
+
+
+def stretch(before: Point, now: Point) -> Stretch:
+    """What happened between two points."""
+    before = before.over(len(now.served))
+    tokens = now.served - before.served
+    due = now.due - before.due
+    return Stretch(
+        first=before.step, last=now.step, share=_parts(tokens), target=_parts(due), tokens=tokens.astype(np.int64)
+    )
+
+
+def _parts(values: npt.NDArray[np.generic]) -> Numbers:
+    numbers = values.astype(np.float64)
+    total = numbers.sum()
+    return numbers / total if total > 0 else np.zeros(len(numbers))
+
+
+def due_tokens(plan: Plan, first: int, last: int) -> Numbers:
+    """Nominal tokens of steps [first, last) times the target weights of each step, before caps; as `plan.domains`."""
+    due = np.zeros(len(plan.domains))
+    for begin, end, span in _spans(plan, first, last):
+        for start, stop in _places(begin, end, span):
+            shape = plan.shape(start)
+            ends = [weight_vector(plan, start)]
+            if span.source.following is not None:
+                ends.append(weight_vector(plan, stop - 1))
+            due += np.mean(ends, axis=0) * ((stop - start) * shape.batch * shape.seq_len)
+    return due
+
+
+def weight_vector(plan: Plan, step: int) -> Numbers:
+    """Target weights of a step as an array, as `plan.domains`."""
+    weights = plan.weights(step)
+    return np.array([weights.get(name, 0.0) for name in plan.domains])
+
+
+def _places(first: int, last: int, span: Span) -> Iterator[tuple[int, int]]:
+    """A range of constant weights in one piece, one along a curve in a few."""
+    pieces = 1 if span.source.following is None else min(_PLACES_OF_A_CURVE, last - first)
+    edges = [first + (last - first) * place // pieces for place in range(pieces + 1)]
+    return itertools.pairwise(edges)
+
+
+def _spans(plan: Plan, first: int, last: int) -> Iterator[tuple[int, int, Span]]:
+    """The parts of [first, last) that have one source of weights and one phase; below a branch those of its parent."""
+    if isinstance(plan, BranchedPlan) and first < plan.first:
+        yield from _spans(plan.parent, first, min(last, plan.first))
+        first = plan.first
+    while first < last:
+        span = plan.span(first)
+        yield first, min(span.end, last), span
+        first = span.end
+
+
+def columns(history: History, now: Point, plan: Plan, wanted: Sequence[str]) -> dict[str, Any]:
+    """Series for plots: `steps` are the ends of stretches; for each domain share, target, both from the start, epochs.
+
+    A number for each step, six digits each; `null` for a stretch in which nothing was served.
+    """
+    points = [point.over(len(now.served)) for point in history.points if point.step < now.step] + [now]
+    first, stretches = points[0], [stretch(*pair) for pair in itertools.pairwise(points)]
+    whole = [stretch(first, point) for point in points[1:]]
+    places = {name: place for place, name in enumerate(plan.domains) if name in set(wanted)}
+    return {
+        "steps": [part.last for part in stretches],
+        "domains": {
+            name: {
+                "share": _column([part.share for part in stretches], place),
+                "target": _column([part.target for part in stretches], place),
+                "share_so_far": _column([part.share for part in whole], place),
+                "target_so_far": _column([part.target for part in whole], place),
+                "epochs": [_short(point.served[place] / max(1, plan.size(name, point.step))) for point in points[1:]],
+            }
+            for name, place in places.items()
+        },
+    }
+
+
+def _column(rows: Sequence[Numbers], place: int) -> list[float | None]:
+    return [_short(row[place]) if row.any() else None for row in rows]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
