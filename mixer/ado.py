@@ -38,7 +38,7 @@ class AdoLaw:
 
     def predict(self, n: float) -> float:
         """The loss after n tokens."""
-        return self.floor + self.scale * float(n) ** -self.exponent
+        return self.floor + self.scale * math.exp(-self.exponent * math.log(n))
 
     def slope(self, n: float) -> float:
         """How much one more token lowers the loss: max(a, 0.05) (L(n) - E) / n."""

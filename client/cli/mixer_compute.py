@@ -179,6 +179,7 @@ def loglinear(trials: Path, importance: tuple[str, ...], strength: float, **opti
             "best_measured_target": best.target(parts),
             "fit_error": max(law.error for law in laws),
             "flops": sum(trial.flops for trial in found),
+            "seconds": sum(trial.seconds for trial in found),
         },
         warnings=(few,) if len(found) < needed else (),
     )

@@ -3,58 +3,82 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from headrace.proto.errors import UsageError
+
+if TYPE_CHECKING:
+    from headrace.mixer.compare import Column
+    from headrace.mixer.result import Mixture
 
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--tokens", multiple=True, metavar="NAME=N", help="Tokens of a domain; repeat for each.")
 @click.option("--counts", type=click.Path(path_type=Path), help="TOML or JSON table of domain = tokens.")
+@click.option("--corpus", type=click.Path(path_type=Path), help="manifest.json of a corpus: token counts from it.")
 @click.option("--budget", metavar="N", help="Tokens that the run will train, for epochs.")
-@click.option("--svg", "chart", type=click.Path(path_type=Path), help="Write a bar chart here.")
+@click.option("--plot", "chart", type=click.Path(path_type=Path), help="Write a bar chart: FILE.svg or FILE.png.")
 @click.option("--dry-run", is_flag=True, help="Do not write the chart.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def compare(
-    results: tuple[Path, ...],
-    tokens: tuple[str, ...],
-    counts: Path | None,
-    budget: str | None,
-    chart: Path | None,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """RESULT files side by side: weights, epochs, bounds, cost, distance from the first."""
+def compare(results: tuple[Path, ...], chart: Path | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """RESULT files side by side: weights, epochs, bounds, cost in FLOPs and seconds, distance from the first."""
     from headrace.client.cli.mixer_options import count, tokens_of
     from headrace.mixer import compare as view
     from headrace.mixer.files import write_atomic
-    from headrace.mixer.result import load
 
-    mixtures = {}
-    for path in results:
-        mixture = load(path)
-        label = " ".join(filter(None, [path.stem, f"({mixture.method}", mixture.convention])) + ")"
-        if label in mixtures:
-            raise UsageError(f"compare: two results are called `{label}`; give the files different names")
-        mixtures[label] = mixture
-    columns = view.compare(mixtures, tokens_of(counts, tokens), None if budget is None else count(budget))
+    if chart is not None and chart.suffix not in (".svg", ".png"):
+        raise UsageError(f"compare: `{chart}` is no name of a chart; let it end with .svg or .png")
+    mixtures, seconds = read_results(results)
+    budget = None if options["budget"] is None else count(options["budget"])
+    tokens = tokens_of(options["counts"], options["tokens"], options["corpus"])
+    columns = view.compare(mixtures, tokens, budget, seconds)
     if chart is not None and not dry_run:
-        write_atomic(chart, view.svg(columns).encode())
+        picture = view.chart(columns)
+        write_atomic(chart, picture.png() if chart.suffix == ".png" else picture.svg().encode())
     if as_json:
         click.echo(json.dumps([asdict(column) for column in columns], indent=2))
         return
-    for column in columns:
-        cost = "-" if column.flops is None else f"{column.flops:.3g} FLOPs"
-        click.echo(f"{column.label}: distance {column.distance:.4f}, cost {cost}")
-        for name, weight in column.weights.items():
-            read = f"{column.epochs[name]:8.3f} epochs" if name in column.epochs else ""
-            click.echo(f"  {name:<20} {weight:8.6f} {read}  {column.bound.get(name, '')}".rstrip())
+    side_by_side(columns)
     if chart is not None:
         click.echo(f"{'would write' if dry_run else 'wrote'} {chart}")
+
+
+def read_results(paths: tuple[Path, ...]) -> tuple[dict[str, Mixture], dict[str, float]]:
+    """Mixtures by label, and the seconds that were kept beside those that a training made."""
+    from headrace.mixer.result import load
+
+    mixtures, seconds = dict[str, Any](), dict[str, float]()
+    for path in paths:
+        mixture, trained = load(path), path.name == "mixture.json"
+        stem = path.resolve().parent.name if trained else path.stem
+        label = " ".join(filter(None, [stem, f"({mixture.method}", mixture.convention])) + ")"
+        if label in mixtures:
+            raise UsageError(f"compare: two results are called `{label}`; give the files different names")
+        mixtures[label] = mixture
+        kept = path.with_name("seconds.txt")
+        if trained and kept.exists():
+            seconds[label] = float(kept.read_text(encoding="utf-8"))
+    return mixtures, seconds
+
+
+def side_by_side(columns: Sequence[Column]) -> None:
+    """A row a domain, a column a mixture; then what each has cost."""
+    from headrace.client.cli.common import print_table
+
+    def cell(column: Column, name: str) -> str:
+        read = f"{column.epochs[name]:.3g}x" if name in column.epochs else ""
+        return " ".join(filter(None, [f"{column.weights[name]:.6f}", read, column.bound.get(name)]))
+
+    rows: list[list[object]] = [[name, *(cell(c, name) for c in columns)] for name in columns[0].weights]
+    rows.append(["distance", *(f"{c.distance:.4f}" for c in columns)])
+    rows.append(["FLOPs", *("-" if c.flops is None else f"{c.flops:.3g}" for c in columns)])
+    rows.append(["seconds", *("-" if c.seconds is None else f"{c.seconds:.3g}" for c in columns)])
+    print_table(["domain", *(c.label for c in columns)], rows)
 
 
 @click.command()

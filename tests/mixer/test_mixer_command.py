@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import sys
 import tomllib
 from dataclasses import dataclass
@@ -147,10 +148,23 @@ def test_compare_and_content(counts: Path, tmp_path: Path) -> None:
     for name, exponent in (("natural", "1"), ("flat", "5")):
         headrace("compute", "temperature", "--t", exponent, "--counts", counts, "--out", tmp_path / f"{name}.json")
     files = (tmp_path / "natural.json", tmp_path / "flat.json")
-    done = headrace("compare", *files, "--counts", counts, "--budget", "1500", "--svg", tmp_path / "c.svg")
+    done = headrace("compare", *files, "--counts", counts, "--budget", "1500", "--plot", tmp_path / "c.svg")
     assert done.returncode == 0, done.stderr
     assert "flat (temperature)" in done.stdout
     assert (tmp_path / "c.svg").read_text().startswith("<svg")
+    assert re.search(r"^web +0\.\d+ 0\.\d+x", done.stdout, re.MULTILINE)
+    assert headrace("compare", *files, "--plot", tmp_path / "c.png").returncode == 0
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert "let it end with .svg or .png" in headrace("compare", *files, "--plot", tmp_path / "c.gif").stderr
+    trained = tmp_path / "krls"
+    trained.mkdir()
+    (trained / "mixture.json").write_bytes(files[0].read_bytes())
+    (trained / "seconds.txt").write_text("12.5\n")
+    found = json.loads(headrace("compare", files[1], trained / "mixture.json", "--json").stdout)
+    assert [(column["label"], column["seconds"]) for column in found] == [
+        ("flat (temperature)", None),
+        ("krls (temperature)", 12.5),
+    ]
     columns = json.loads(headrace("compare", *files, "--json").stdout)
     assert columns[1]["distance"] > 0.2
     rates = [word for name in ("web", "code", "math", "books", "multi") for word in ("--rate", f"{name}=4")]
