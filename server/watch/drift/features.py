@@ -17,18 +17,26 @@ FEATURES = ("document_length", *TOKEN_FEATURES, "near_duplicate", "loss")
 def length_bin(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The octave of each length in tokens; 0 counts as 1."""
     octaves: npt.NDArray[np.int64] = np.log2(np.maximum(lengths, 1)).astype(np.int64)
-    clipped: npt.NDArray[np.int64] = np.clip(octaves, 0, LENGTH_BINS - 1)
-    return clipped
+    return clipped(octaves, LENGTH_BINS)
 
 
 def loss_bin(losses: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Eighths of a nat a token, up to 16."""
-    return np.clip((losses / LOSS_WIDTH).astype(np.int64), 0, LOSS_BINS - 1)
+    eighths: npt.NDArray[np.int64] = (losses / LOSS_WIDTH).astype(np.int64)
+    return clipped(eighths, LOSS_BINS)
+
+
+def clipped(bins: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """Numbers beyond the last bin in the last one."""
+    inside: npt.NDArray[np.int64] = np.minimum(np.maximum(bins, 0), size - 1)
+    return inside
 
 
 def one_hot(bins: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
     """(units,) bins as (units, size) counts."""
-    return (bins[:, None] == np.arange(size)).astype(np.int64)
+    counts = np.zeros((len(bins), size), np.int64)
+    counts[np.arange(len(bins)), bins] = 1
+    return counts
 
 
 def reference(profile: Profile, feature: str) -> F64 | None:

@@ -13,7 +13,10 @@ with each variance at least the multinomial p(1-p)/N. For shares near each other
 a quadratic form of a nearly normal vector: its mean is tr(D V), D = diag(1 / (8 ln 2 m)), and its law is close to
 a * chi^2 with nu degrees of freedom that have the same mean and variance (Satterthwaite): nu = tr(DV)^2 / tr((DV)^2).
 The floor is the 0.99 quantile of that, by Wilson and Hilferty's formula. Two samples add their V; a reference that is
-the whole corpus has none.
+the whole corpus has none. A bin that the sample
+has hardly seen (less than a quarter of the reference's share) has no variance to be estimated from: a language of one
+window in a hundred is often not met at all. Its part of the floor is at least what it would be if whole units held it,
+1 / (8 ln 2 R), or all that it can add by being absent, q / 2, whichever is less.
 
 Given up: the exact law in the far tail, for samples of a few dozen units; the rule doubles the floor and asks for two
 intervals, and the tests count what is left.
@@ -73,9 +76,6 @@ class Sample:
         missing: F64 = np.maximum(0.0, least - np.square(self.residuals).sum(axis=0))
         return missing
 
-    def __add__(self, other: Sample) -> Sample:
-        return Sample(np.concatenate([self.counts, other.counts]))
-
 
 def noise_floor(sample: Sample, against: F64 | Sample) -> float:
     """JSD in bits that `sample` stays below with probability 0.99 when nothing has changed.
@@ -89,6 +89,9 @@ def noise_floor(sample: Sample, against: F64 | Sample) -> float:
     factor = np.concatenate([each.residuals for each in samples]) * np.sqrt(weight)
     rest = weight * np.sum([each.missing_variance for each in samples], axis=0)
     rest = np.where(sample.shares + other > 0, rest, 0.0)
+    if not isinstance(against, Sample):
+        unseen = np.minimum(1 / (8 * math.log(2) * sample.units), other / 2)
+        rest = np.where(sample.shares < other / 4, np.maximum(rest, unseen), rest)
     mean = float(np.square(factor).sum() + rest.sum())
     gram = factor @ factor.T if len(factor) <= factor.shape[1] else factor.T @ factor
     spread = float(np.square(gram).sum() + np.square(rest).sum())
