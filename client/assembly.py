@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from headrace.client.batch import Batch
@@ -12,6 +12,9 @@ from headrace.client.session import Session
 from headrace.client.stage import Stage
 from headrace.client.wire import Part
 from headrace.proto.errors import DataLossError, HeadraceError
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint32]
 
 
 class Assembly:
@@ -99,8 +102,11 @@ class Assembly:
                     f"step {self.step}: its ranges come from segments {head.segment} and {part.segment}; "
                     "the servers do not agree on the plan"
                 )
-        offsets = np.cumsum([0, *(part.edges.size for part in parts)]).astype(np.uint32)
-        ends = [part.edge_ends + offset for part, offset in zip(parts, offsets, strict=False)]
+        edge_ends, edges = _joined([(part.edge_ends, part.edges) for part in parts])
+        if any(part.masks.size for part in parts):
+            mask_ends, masks = _joined([(_mask_ends(part), part.masks) for part in parts])
+        else:
+            mask_ends, masks = head.mask_ends, head.masks
         digests = np.frombuffer(b"".join(part.row_digests for part in parts), dtype=np.uint8)
         return Batch(
             step=self.step,
@@ -111,10 +117,23 @@ class Assembly:
             domain=np.concatenate([part.domains for part in parts]),
             domain_names=self._session.domain_names,
             loss_weight=np.concatenate([part.loss_weights for part in parts]),
-            edge_ends=np.concatenate(ends),
-            edges=np.concatenate([part.edges for part in parts]),
+            edge_ends=edge_ends,
+            edges=edges,
             row_digests=digests.reshape(-1, 16),
             plan_hash=head.plan_hash,
             next_plan_hash=head.next_plan_hash,
             pad_id=self._session.opened.pad_id,
+            mask_ends=mask_ends,
+            masks=masks,
         )
+
+
+def _joined(parts: Sequence[tuple[Words, Words]]) -> tuple[Words, Words]:
+    """Lists of rows as (ends, values), range after range."""
+    offsets = np.cumsum([0, *(values.size for _, values in parts)]).astype(np.uint32)
+    ends = [ends + offset for (ends, _), offset in zip(parts, offsets, strict=False)]
+    return np.concatenate(ends), np.concatenate([values for _, values in parts])
+
+
+def _mask_ends(part: Part) -> Words:
+    return part.mask_ends if part.masks.size else np.zeros(part.rows, dtype=np.uint32)

@@ -25,6 +25,10 @@ T = TypeVar("T")
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
 
 
+def _nothing() -> NDArray[np.uint32]:
+    return np.zeros(0, dtype=np.uint32)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Batch:
     """Rows [first_slot, first_slot + R) of a step.
@@ -33,9 +37,11 @@ class Batch:
     token_ids       (R, S + 1), uint16 or uint32: inputs are all but the last column, labels all but the first
     real_ids        (R,) uint32: how many ids of each row are real; those after them are padding
     domain          (R,) uint32: index of each row's domain in `domain_names`
-    loss_weight     (R,) float32
+    loss_weight     (R,) float32; 0 for a row that masks leave no label
     edges           offsets in the rows at which another document begins, row after row; `edge_ends` (R,) says where
                     each row's end: those of row r are edges[edge_ends[r-1]:edge_ends[r]]
+    masks           offsets of ids that are masked (their document was taken down) and served as padding: pairs begin,
+                    end; those of row r are masks[mask_ends[r-1]:mask_ends[r]]; both are empty when nothing is masked
     row_digests     (R, 16) uint8, made anew from what was received
     plan_hash       32 bytes, at this step; `next_plan_hash` at the next one
     micro           (index, count) when the step is handed out in micro-batches; then `whole` is the step
@@ -55,6 +61,8 @@ class Batch:
     plan_hash: bytes
     next_plan_hash: bytes
     pad_id: int
+    mask_ends: NDArray[np.uint32] = field(default_factory=_nothing)
+    masks: NDArray[np.uint32] = field(default_factory=_nothing)
     micro: tuple[int, int] = (0, 1)
     whole: Batch | None = field(default=None, repr=False)
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -73,7 +81,7 @@ class Batch:
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """(R, S): the id after each input, IGNORE where there is none."""
+        """(R, S): the id after each input, IGNORE where there is none or either of the two is masked."""
         return self.once("labels", self._labels)
 
     @property
@@ -109,7 +117,16 @@ class Batch:
     @property
     def tokens(self) -> int:
         """Positions that have a label: what a loss is averaged over."""
+        if self.masks.size:
+            return int(self.loss_mask.sum())
         return int(np.maximum(self.real_ids.astype(np.int64) - 1, 0).sum())
+
+    @property
+    def emptied(self) -> NDArray[np.bool_]:
+        """(R,): whether masks leave a row that had labels none of them."""
+        if not self.masks.size:
+            return np.zeros(len(self), dtype=np.bool_)
+        return (self.real_ids > 1) & ~self.loss_mask.any(axis=1)
 
     def split(self, parts: int) -> Iterator[Batch]:
         """The same rows in `parts` equal micro-batches, in order, on the same buffer."""
@@ -126,6 +143,7 @@ class Batch:
 
     def _rows(self, begin: int, end: int, micro: tuple[int, int]) -> Batch:
         first_edge = int(self.edge_ends[begin - 1]) if begin else 0
+        mask_ends, masks = self._mask_rows(begin, end)
         return replace(
             self,
             first_slot=self.first_slot + begin,
@@ -136,10 +154,20 @@ class Batch:
             edge_ends=self.edge_ends[begin:end] - np.uint32(first_edge),
             edges=self.edges[first_edge : int(self.edge_ends[end - 1])],
             row_digests=self.row_digests[begin:end],
+            mask_ends=mask_ends,
+            masks=masks,
             micro=micro,
             whole=self if self.whole is None else self.whole,
             _made={},
         )
+
+    def _mask_rows(self, begin: int, end: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """`mask_ends` and `masks` of some of the rows."""
+        if not self.masks.size:
+            return self.mask_ends, self.masks
+        first = int(self.mask_ends[begin - 1]) if begin else 0
+        masks = self.masks[first : int(self.mask_ends[end - 1])]
+        return (self.mask_ends[begin:end] - np.uint32(first) if masks.size else _nothing()), masks
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """What `make` makes, made once and kept with the batch under that name."""
@@ -152,12 +180,23 @@ class Batch:
         return self._made.get(name)
 
     def _loss_mask(self) -> NDArray[np.bool_]:
-        return np.arange(1, self.seq_len + 1, dtype=np.uint32) < self.real_ids[:, None]
+        mask = np.arange(1, self.seq_len + 1, dtype=np.uint32) < self.real_ids[:, None]
+        for row, begin, end in self._masked_spans():
+            mask[row, max(begin - 1, 0) : end] = False
+        return mask
+
+    def _masked_spans(self) -> Iterator[tuple[int, int, int]]:
+        """(row, begin, end) of every run of masked ids."""
+        if self.masks.size:
+            rows = np.repeat(np.arange(len(self)), np.diff(self.mask_ends, prepend=np.uint32(0)) // 2)
+            yield from zip(rows.tolist(), self.masks[::2].tolist(), self.masks[1::2].tolist(), strict=True)
 
     def _labels(self) -> NDArray[np.int64]:
         labels = self.token_ids[:, 1:].astype(np.int64)
         for row in np.flatnonzero(self.real_ids <= self.seq_len):
             labels[row, max(int(self.real_ids[row]) - 1, 0) :] = IGNORE
+        for masked, begin, end in self._masked_spans():
+            labels[masked, max(begin - 1, 0) : end] = IGNORE
         return labels
 
     def _starts(self) -> NDArray[np.bool_]:

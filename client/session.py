@@ -232,4 +232,6 @@ def digests_of(part: Part, id_bytes: int, names: tuple[str, ...]) -> bytes:
         list(names),
         part.domains,
         part.loss_weights,
+        part.mask_ends,
+        part.masks,
     )

@@ -7,7 +7,7 @@ is read by the generated code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ class Part:
     plan_hash: bytes
     next_plan_hash: bytes
     domain_names: tuple[str, ...]
+    mask_ends: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
+    masks: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +84,9 @@ def _read_part(data: bytes, begin: int, end: int, id_bytes: int) -> Part:
     weights = rest.loss_weights or np.ones(rest.rows, dtype="<f4").tobytes()
     if len(rest.row_digests) != 16 * rest.rows:
         raise ValueError(f"{len(rest.row_digests)} bytes of row digests for {rest.rows} rows")
+    mask_ends = _array(rest.mask_ends, np.uint32, rest.rows, "mask_ends") if rest.masks else np.zeros(0, np.uint32)
+    masks = _array(rest.masks, np.uint32, int(mask_ends[-1]) if mask_ends.size else 0, "masks")
+    _check_masks(mask_ends, masks, rest.seq_len + 1)
     if len(rest.plan_hash) != 32 or len(rest.next_plan_hash) != 32:
         raise ValueError("its plan hashes are not 32 bytes each; is the server older than the client?")
     return Part(
@@ -100,7 +105,17 @@ def _read_part(data: bytes, begin: int, end: int, id_bytes: int) -> Part:
         plan_hash=rest.plan_hash,
         next_plan_hash=rest.next_plan_hash,
         domain_names=tuple(rest.domain_names),
+        mask_ends=mask_ends,
+        masks=masks,
     )
+
+
+def _check_masks(ends: NDArray[np.uint32], masks: NDArray[np.uint32], columns: int) -> None:
+    """Masks are pairs of offsets, begin below end, within their row."""
+    pairs = masks.reshape(-1, 2) if masks.size % 2 == 0 else np.zeros((1, 2), np.uint32)
+    odd = bool((ends % 2).any()) or bool((np.diff(ends.astype(np.int64)) < 0).any())
+    if odd or (pairs[:, 0] >= pairs[:, 1]).any() or (pairs[:, 1] > columns).any():
+        raise ValueError("its masks are no ranges of offsets in rows")
 
 
 def _array(data: bytes, kind: Any, length: int, name: str) -> NDArray[Any]:

@@ -51,6 +51,8 @@ def row_digests(
     names: list[str],
     domains: npt.NDArray[np.uint32],
     loss_weights: npt.NDArray[np.float32],
+    mask_ends: npt.NDArray[np.uint32] | None = None,
+    masks: npt.NDArray[np.uint32] | None = None,
 ) -> bytes: ...
 def step_digest(row_digests: bytes | bytearray | memoryview) -> bytes: ...
 
@@ -137,7 +139,7 @@ class BpeEncoder:
 PADDING: int
 
 class DamagedError(ValueError):
-    """Bytes of a shard differ from what was written; the message names file and byte."""
+    """Bytes of a shard differ from what was written; the message names file and byte, `path` on an error the file."""
 
 @final
 class TokenStore:
@@ -147,9 +149,9 @@ class TokenStore:
         cls,
         id_bytes: int,
         pad_id: int,
-        streams: Sequence[Sequence[tuple[str | PathLike[str], str | PathLike[str], int, bytes, int, int]]],
+        streams: Sequence[Sequence[tuple[str | PathLike[str], str | PathLike[str], int, bytes, int, int, bool]]],
     ) -> TokenStore:
-        """A stream is a list of shards: path, index path, bytes, BLAKE3 of the index, tokens, documents."""
+        """A stream is a list of shards: path, index path, bytes, BLAKE3 of the index, tokens, documents, blind."""
 
     def gather(
         self,

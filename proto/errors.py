@@ -140,7 +140,18 @@ _BY_STATUS = {
 
 def trailing_metadata(error: HeadraceError) -> tuple[tuple[str, str], ...]:
     """Metadata that a server sends with the status, so that the client can restore the class."""
-    return ((_DETAIL_KEY, type(error).__name__),)
+    return ((_DETAIL_KEY, name_of(error)),)
+
+
+def name_of(error: HeadraceError) -> str:
+    """The class of an error as it is named on the wire: its own, or the nearest in the tree."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _BY_NAME)
+
+
+def from_name(name: str, code: int, message: str) -> HeadraceError:
+    """The exception that a name on the wire stands for, or else the status code does."""
+    by_code = {status.value[0]: kind for status, kind in _BY_STATUS.items()}
+    return _BY_NAME.get(name, by_code.get(code, HeadraceError))(message)
 
 
 def from_rpc(error: grpc.RpcError, *, doing: str, endpoint: str) -> HeadraceError:

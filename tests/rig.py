@@ -319,6 +319,8 @@ def digest_rows(batch: Any, opened: Any) -> bytes:
         list(batch.domain_names or opened.domains),
         np.frombuffer(batch.domains, "<u4"),
         np.frombuffer(weights, "<f4"),
+        np.frombuffer(batch.mask_ends, "<u4"),
+        np.frombuffer(batch.masks, "<u4"),
     )
 
 

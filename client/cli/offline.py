@@ -12,7 +12,7 @@ from headrace.server.control.records import RunRecord
 from headrace.server.control.store import Store
 from headrace.server.plan.log import GrowBody
 from headrace.server.service.branching import new_branch
-from headrace.server.service.changes import checker, grow_wish
+from headrace.server.service.changes import checker, grow_wish, mask_wish
 from headrace.server.service.convert import (
     cancel_wish,
     event_messages,
@@ -96,6 +96,10 @@ class Offline:
         self._views[request.run] = self._opener.with_generation(view, wish.body)
         return self._append(request.run, wish)
 
+    def mask(self, request: pb.MaskRequest) -> pb.EventResponse:
+        wish, notes = mask_wish(request, self.view(request.run))
+        return self._append(request.run, wish, notes)
+
     def forecast(self, name: str) -> pb.ForecastResponse:
         return forecast(self.view(name))
 
@@ -114,7 +118,7 @@ class Offline:
     def refusals(self, name: str) -> list[pb.Refusal]:
         return [refusal_message(refusal) for refusal in self.store.refusals(name)]
 
-    def _append(self, name: str, wish: Wish) -> pb.EventResponse:
+    def _append(self, name: str, wish: Wish, notes: tuple[str, ...] = ()) -> pb.EventResponse:
         view = self.view(name)
-        appended = self.store.append(view.run.id, wish, checker(view))
+        appended = self.store.append(view.run.id, wish, checker(view, notes))
         return event_response(appended)

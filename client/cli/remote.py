@@ -12,6 +12,7 @@ from headrace.proto.v1 import control_pb2 as pb
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["ControlService"]
 _SECONDS = 30.0
+_LONG = 3600.0  # documents are looked up in every shard that may hold them
 
 
 class Remote:
@@ -28,7 +29,7 @@ class Remote:
     def __exit__(self, *exc: object) -> None:
         self._channel.close()
 
-    def _call(self, doing: str, method: str, request: Any) -> Any:
+    def _call(self, doing: str, method: str, request: Any, *, seconds: float = _SECONDS) -> Any:
         answer: Any = GetMessageClass(_SERVICE.methods_by_name[method].output_type)
         call = self._channel.unary_unary(
             f"/{_SERVICE.full_name}/{method}",
@@ -36,7 +37,7 @@ class Remote:
             response_deserializer=answer.FromString,
         )
         try:
-            return call(request, timeout=_SECONDS)
+            return call(request, timeout=seconds)
         except grpc.RpcError as error:
             raise from_rpc(error, doing=doing, endpoint=self._address) from None
 
@@ -79,6 +80,10 @@ class Remote:
 
     def grow(self, request: pb.GrowDomainRequest) -> pb.EventResponse:
         answer: pb.EventResponse = self._call(f"grow a domain of run `{request.run}`", "GrowDomain", request)
+        return answer
+
+    def mask(self, request: pb.MaskRequest) -> pb.EventResponse:
+        answer: pb.EventResponse = self._call(f"mask documents of run `{request.run}`", "Mask", request, seconds=_LONG)
         return answer
 
     def forecast(self, name: str) -> pb.ForecastResponse:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from google.protobuf.json_format import MessageToDict
 from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
-from headrace.client.cli.run_changes import branch, export, forecast, grow, import_run
+from headrace.client.cli.run_changes import branch, export, forecast, grow, import_run, mask
 from headrace.client.cli.run_convert import convert
 from headrace.client.cli.source import Source, author, open_source, step_range
 from headrace.proto.errors import ConfigError, HeadraceError
@@ -145,6 +145,12 @@ def event_line(event: pb.Event) -> str:
         what = "weights " + ", ".join(f"{name} {part:.4f}" for name, part in sorted(event.weights.weights.items()))
     elif event.HasField("grow"):
         what = f"generation {event.grow.generation[:16]} ({event.grow.manifest}) joins domain {event.grow.domain}"
+    elif event.HasField("mask"):
+        where = f" of domain {event.mask.domain}" if event.mask.domain else ""
+        values = ", ".join(event.mask.values[:8]) + (
+            f" and {more} more" if (more := len(event.mask.values) - 8) > 0 else ""
+        )
+        what = f"masks by {event.mask.by}{where}: {values}"
     else:
         what = f"cancels event {event.cancel.sequence}"
     gone = " (cancelled)" if event.cancelled else ""
@@ -181,9 +187,16 @@ def _explain_lines(answer: pb.ExplainResponse) -> list[str]:
         lines.append(
             f"{slot.slot:>6} {slot.domain} pass {getattr(slot, 'pass')} index {slot.index} window {slot.window}"
         )
+        if slot.masks:
+            pairs = ", ".join(f"{a}-{b}" for a, b in zip(slot.masks[::2], slot.masks[1::2], strict=True))
+            lines.append(f"         masked ids {pairs}{': no label is left, loss weight 0' if slot.emptied else ''}")
+            lines += [] if slot.sources else ["         its shard is in quarantine and cannot be read"]
         if slot.text:
             lines.append(f"         {json.dumps(slot.text, ensure_ascii=False)}")
-        lines += [f"         {part.file}:{part.row} tokens {part.begin}-{part.end}" for part in slot.sources]
+        lines += [
+            f"         {part.file}:{part.row} tokens {part.begin}-{part.end}{' masked' if part.masked else ''}"
+            for part in slot.sources
+        ]
     return [*lines, f"digest {answer.step_digest.hex()}"]
 
 
@@ -260,6 +273,7 @@ def verify(name: str, as_json: bool, target: Target) -> None:
 # The rest of the group lives in files of its own.
 run.add_command(branch)
 run.add_command(grow)
+run.add_command(mask)
 run.add_command(forecast)
 run.add_command(export)
 run.add_command(import_run)

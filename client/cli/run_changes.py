@@ -1,4 +1,4 @@
-"""`headrace run branch|grow|forecast|export|import`: what becomes of a run, and taking it elsewhere."""
+"""`headrace run branch|grow|mask|forecast|export|import`: what becomes of a run, and taking it elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
-from headrace.client.cli.source import author, open_source
+from headrace.client.cli.source import author, log_head, open_source
 from headrace.client.cli.vectors import parse_parts
 from headrace.proto.errors import ConfigError
 from headrace.proto.v1 import control_pb2 as pb
@@ -102,6 +102,10 @@ def grow(
     )
     with open_source(target, write=True) as source:
         answer = source.grow(request)
+    _answered(answer, as_json, dry_run)
+
+
+def _answered(answer: pb.EventResponse, as_json: bool, dry_run: bool) -> None:
     if as_json:
         event = {"sequence": answer.event.sequence, "from_step": answer.event.from_step}
         click.echo(json.dumps({**event, "notes": list(answer.notes), "dry_run": dry_run}))
@@ -110,6 +114,59 @@ def grow(
     click.echo(f"event {answer.event.sequence} {verb} from step {answer.event.from_step}")
     for note in answer.notes:
         click.echo(f"note: {note}")
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@click.argument("values", nargs=-1, required=True, metavar="VALUE...")
+@click.option(
+    "--by",
+    type=click.Choice(["source", "hash", "field", "shard"]),
+    required=True,
+    help="What the values name: PATH or PATH:ROW; the text's hash (`headrace corpus hash`); NAME=VALUE of a kept "
+    "field; or FOLDER/FILE of a shard that is not to be read any more.",
+)
+@click.option("--domain", default="", help="Only documents of this domain; default: of every domain.")
+@click.option(
+    "--from-step", type=click.IntRange(min=0), help="First step for which it holds; default: the first unsealed."
+)
+@click.option("--reason", default="", help="Why, for the audit log.")
+@click.option("--expected-head", default="", help="Log head (hex) that you have seen; refused when it has moved.")
+@click.option("--idempotency-key", default="", help="The same key again is answered with the first result.")
+@dry_run_option
+@json_option
+@target_options
+def mask(
+    name: str,
+    values: tuple[str, ...],
+    by: str,
+    domain: str,
+    from_step: int | None,
+    reason: str,
+    expected_head: str,
+    idempotency_key: str,
+    dry_run: bool,
+    as_json: bool,
+    target: Target,
+) -> None:
+    """Take documents of RUN down while it goes on: their tokens are served as padding, without labels.
+
+    Windows, weights and every other token stay where they are. `weights cancel` takes an event back while its first
+    step is not sealed.
+    """
+    request = pb.MaskRequest(
+        run=name,
+        mask=pb.MaskBody(by=by, values=values, domain=domain),
+        from_step=from_step,
+        author=author(),
+        reason=reason,
+        expected_head=log_head(expected_head),
+        idempotency_key=idempotency_key,
+        dry_run=dry_run,
+    )
+    with open_source(target, write=True) as source:
+        answer = source.mask(request)
+    _answered(answer, as_json, dry_run)
 
 
 @click.command()

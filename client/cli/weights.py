@@ -11,7 +11,7 @@ from typing import Any
 import click
 from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
 from headrace.client.cli.run import event_dict, event_line, info_dict
-from headrace.client.cli.source import author, open_source
+from headrace.client.cli.source import author, log_head, open_source
 from headrace.client.cli.vectors import parse_parts, vector_lines
 from headrace.proto.errors import UsageError
 from headrace.proto.v1 import control_pb2 as pb
@@ -87,7 +87,7 @@ def set_(
         loss_weights=_loss_weights(loss_weights),
         author=author(),
         reason=reason,
-        expected_head=_head(expected_head),
+        expected_head=log_head(expected_head),
         idempotency_key=idempotency_key,
         dry_run=dry_run,
     )
@@ -117,16 +117,6 @@ def _loss_weights(words: tuple[str, ...]) -> dict[str, float]:
         if not equals or not math.isfinite(found[domain]) or found[domain] < 0:
             raise UsageError(f"`{word}` is no loss weight; write DOMAIN=WEIGHT with a finite weight of at least 0")
     return found
-
-
-def _head(text: str) -> bytes:
-    try:
-        head = bytes.fromhex(text)
-    except ValueError:
-        head = b"?"
-    if len(head) not in (0, 32):
-        raise UsageError(f"`{text}` is no log head; it has 64 hex digits (`headrace run list --json` shows it)")
-    return head
 
 
 def _answered(answer: pb.EventResponse, as_json: bool, dry_run: bool, vector: Mapping[str, float]) -> None:

@@ -24,7 +24,7 @@ from headrace.client.torch.stage import stage_for
 from headrace.proto.errors import HeadraceError, UsageError
 from torch.distributed import ProcessGroup
 
-_ARRAYS = ("token_ids", "real_ids", "domain", "loss_weight", "edge_ends", "edges", "row_digests")
+_ARRAYS = ("token_ids", "real_ids", "domain", "loss_weight", "edge_ends", "edges", "mask_ends", "masks", "row_digests")
 _NUMBERS = ("step", "segment", "first_slot", "pad_id")
 
 

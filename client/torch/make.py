@@ -76,7 +76,10 @@ class DeviceMaker:
     def _labels(self, batch: Batch) -> Tensor:
         labels = self.make("token_ids", batch)[:, 1:].to(torch.int64)
         real = self._send(torch.from_numpy(batch.real_ids.astype(np.int64)))
-        return labels.masked_fill_(self._columns(batch) + 1 >= real[:, None], IGNORE)
+        labels.masked_fill_(self._columns(batch) + 1 >= real[:, None], IGNORE)
+        if batch.masks.size:
+            labels.masked_fill_(~self._send(torch.from_numpy(batch.loss_mask)), IGNORE)
+        return labels
 
     def _starts(self, batch: Batch) -> Tensor:
         """(R, S) bool: where a piece of a document begins; only the offsets travel."""

@@ -10,11 +10,17 @@ pub struct Row<'a> {
     pub edges: &'a [u32],
     pub domain: &'a str,
     pub loss_weight: f32,
+    /// Masked offsets as pairs [begin, end); those ids are served as padding.
+    pub masks: &'a [u32],
 }
+
+/// Ends the encoding of a row with masks. As a loss weight it would be no number, so no other row ends with it.
+const MASKED: u32 = u32::MAX;
 
 /// XXH3-128, big-endian, over: the id bytes, the edges (u32 LE), the number of edges (u32 LE), the domain name, its
 /// length (u32 LE), the loss weight (f32 LE). Each part of changing length is followed by its length, and the length
-/// of the ids is fixed by the step, so that no two rows share an encoding.
+/// of the ids is fixed by the step, so that no two rows share an encoding. A row with masks goes on with them (u32 LE),
+/// their number (u32 LE) and a word that ends no other row.
 pub fn row_digest(row: &Row<'_>) -> [u8; 16] {
     let mut hasher = Xxh3::new();
     hasher.update(row.ids);
@@ -25,6 +31,12 @@ pub fn row_digest(row: &Row<'_>) -> [u8; 16] {
     hasher.update(row.domain.as_bytes());
     hasher.update(&(row.domain.len() as u32).to_le_bytes());
     hasher.update(&row.loss_weight.to_le_bytes());
+    if !row.masks.is_empty() {
+        row.masks
+            .iter()
+            .chain([&(row.masks.len() as u32), &MASKED])
+            .for_each(|word| hasher.update(&word.to_le_bytes()));
+    }
     hasher.digest128().to_be_bytes()
 }
 
@@ -43,6 +55,7 @@ mod tests {
             edges,
             domain,
             loss_weight,
+            masks: &[],
         })
     }
 
@@ -59,5 +72,21 @@ mod tests {
         ] {
             assert_ne!(base, other);
         }
+    }
+
+    #[test]
+    fn masks_count() {
+        let masked = |masks: &[u32]| {
+            row_digest(&Row {
+                ids: &[1, 0, 2, 0],
+                edges: &[1],
+                domain: "a",
+                loss_weight: 1.0,
+                masks,
+            })
+        };
+        assert_eq!(masked(&[]), digest(&[1, 0, 2, 0], &[1], "a", 1.0));
+        assert_ne!(masked(&[0, 1]), masked(&[]));
+        assert_ne!(masked(&[0, 1]), masked(&[0, 2]));
     }
 }

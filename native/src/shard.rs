@@ -103,6 +103,8 @@ pub struct ShardRef {
     pub index_digest: [u8; 32],
     pub tokens: u64,
     pub documents: u64,
+    /// In quarantine: its size and blocks are not checked at opening. Reads are checked as always.
+    pub blind: bool,
 }
 
 /// An open shard.
@@ -123,7 +125,7 @@ impl Shard {
         let io = |error| StoreError::Io(says.path.clone(), error);
         let file = File::open(&says.path).map_err(io)?;
         let opened = Stamp::of(&file.metadata().map_err(io)?);
-        if opened.size != says.size {
+        if opened.size != says.size && !says.blind {
             let what = format!(
                 "it has {} bytes, the manifest says {}",
                 opened.size, says.size
@@ -154,7 +156,7 @@ impl Shard {
         shard.checked = RwLock::new(Arc::new(Checked::new(opened, index.sums.len())));
         let mut scratch = Vec::new();
         for block in [0, index.sums.len().saturating_sub(1)] {
-            if block < index.sums.len() {
+            if block < index.sums.len() && !shard.says.blind {
                 shard.check_block(&index, block, &mut scratch)?;
             }
         }

@@ -86,10 +86,11 @@ class GetRunResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[RunInfo, _Mapping]] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("sequence", "weights", "grow", "cancel", "from_step", "until_step", "author", "reason", "time_us", "previous_hash", "hash", "cancelled")
+    __slots__ = ("sequence", "weights", "grow", "mask", "cancel", "from_step", "until_step", "author", "reason", "time_us", "previous_hash", "hash", "cancelled")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     GROW_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     FROM_STEP_FIELD_NUMBER: _ClassVar[int]
     UNTIL_STEP_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +103,7 @@ class Event(_message.Message):
     sequence: int
     weights: Weights
     grow: Grow
+    mask: MaskBody
     cancel: Cancel
     from_step: int
     until_step: int
@@ -111,7 +113,7 @@ class Event(_message.Message):
     previous_hash: bytes
     hash: bytes
     cancelled: bool
-    def __init__(self, sequence: _Optional[int] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., grow: _Optional[_Union[Grow, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., from_step: _Optional[int] = ..., until_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., time_us: _Optional[int] = ..., previous_hash: _Optional[bytes] = ..., hash: _Optional[bytes] = ..., cancelled: bool = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., grow: _Optional[_Union[Grow, _Mapping]] = ..., mask: _Optional[_Union[MaskBody, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., from_step: _Optional[int] = ..., until_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., time_us: _Optional[int] = ..., previous_hash: _Optional[bytes] = ..., hash: _Optional[bytes] = ..., cancelled: bool = ...) -> None: ...
 
 class Weights(_message.Message):
     __slots__ = ("weights", "loss_weights")
@@ -146,6 +148,16 @@ class Grow(_message.Message):
     manifest: str
     join: str
     def __init__(self, domain: _Optional[str] = ..., generation: _Optional[str] = ..., manifest: _Optional[str] = ..., join: _Optional[str] = ...) -> None: ...
+
+class MaskBody(_message.Message):
+    __slots__ = ("by", "values", "domain")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    domain: str
+    def __init__(self, by: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ..., domain: _Optional[str] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("sequence",)
@@ -262,7 +274,7 @@ class ExplainResponse(_message.Message):
     def __init__(self, step: _Optional[int] = ..., segment: _Optional[int] = ..., phase: _Optional[str] = ..., slots: _Optional[_Iterable[_Union[Slot, _Mapping]]] = ..., step_digest: _Optional[bytes] = ..., sealed: bool = ...) -> None: ...
 
 class Slot(_message.Message):
-    __slots__ = ("slot", "domain", "index", "window", "sources", "row_digest", "text")
+    __slots__ = ("slot", "domain", "index", "window", "sources", "row_digest", "text", "masks", "emptied")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     PASS_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +283,8 @@ class Slot(_message.Message):
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     ROW_DIGEST_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    MASKS_FIELD_NUMBER: _ClassVar[int]
+    EMPTIED_FIELD_NUMBER: _ClassVar[int]
     slot: int
     domain: str
     index: int
@@ -278,19 +292,23 @@ class Slot(_message.Message):
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     row_digest: bytes
     text: str
-    def __init__(self, slot: _Optional[int] = ..., domain: _Optional[str] = ..., index: _Optional[int] = ..., window: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., row_digest: _Optional[bytes] = ..., text: _Optional[str] = ..., **kwargs) -> None: ...
+    masks: _containers.RepeatedScalarFieldContainer[int]
+    emptied: bool
+    def __init__(self, slot: _Optional[int] = ..., domain: _Optional[str] = ..., index: _Optional[int] = ..., window: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., row_digest: _Optional[bytes] = ..., text: _Optional[str] = ..., masks: _Optional[_Iterable[int]] = ..., emptied: bool = ..., **kwargs) -> None: ...
 
 class Source(_message.Message):
-    __slots__ = ("file", "row", "begin", "end")
+    __slots__ = ("file", "row", "begin", "end", "masked")
     FILE_FIELD_NUMBER: _ClassVar[int]
     ROW_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
     file: str
     row: int
     begin: int
     end: int
-    def __init__(self, file: _Optional[str] = ..., row: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    masked: bool
+    def __init__(self, file: _Optional[str] = ..., row: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., masked: bool = ...) -> None: ...
 
 class BranchRunRequest(_message.Message):
     __slots__ = ("parent", "at", "name", "skip", "changes_toml", "batch", "weights", "author", "dry_run")
@@ -344,6 +362,26 @@ class GrowDomainRequest(_message.Message):
     idempotency_key: str
     dry_run: bool
     def __init__(self, run: _Optional[str] = ..., domain: _Optional[str] = ..., manifest: _Optional[str] = ..., join: _Optional[str] = ..., from_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., expected_head: _Optional[bytes] = ..., idempotency_key: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
+class MaskRequest(_message.Message):
+    __slots__ = ("run", "mask", "from_step", "author", "reason", "expected_head", "idempotency_key", "dry_run")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_HEAD_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    mask: MaskBody
+    from_step: int
+    author: str
+    reason: str
+    expected_head: bytes
+    idempotency_key: str
+    dry_run: bool
+    def __init__(self, run: _Optional[str] = ..., mask: _Optional[_Union[MaskBody, _Mapping]] = ..., from_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., expected_head: _Optional[bytes] = ..., idempotency_key: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
 
 class ForecastRequest(_message.Message):
     __slots__ = ("run",)

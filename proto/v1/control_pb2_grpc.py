@@ -80,6 +80,11 @@ class ControlServiceStub(object):
                 request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.GrowDomainRequest.SerializeToString,
                 response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.EventResponse.FromString,
                 _registered_method=True)
+        self.Mask = channel.unary_unary(
+                '/headrace.v1.ControlService/Mask',
+                request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.MaskRequest.SerializeToString,
+                response_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.EventResponse.FromString,
+                _registered_method=True)
         self.Forecast = channel.unary_unary(
                 '/headrace.v1.ControlService/Forecast',
                 request_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.ForecastRequest.SerializeToString,
@@ -174,6 +179,14 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Mask(self, request, context):
+        """Documents are taken down: their tokens are served as padding without labels. NOT_FOUND: a value names nothing in
+        the run's corpora. FAILED_PRECONDITION: the step named is sealed. ABORTED: as for SetWeights.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Forecast(self, request, context):
         """What the run will do: tokens and epochs by phase and domain, wraps, caps, deviation. Never raises the seal.
         """
@@ -255,6 +268,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
             'GrowDomain': grpc.unary_unary_rpc_method_handler(
                     servicer.GrowDomain,
                     request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.GrowDomainRequest.FromString,
+                    response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.EventResponse.SerializeToString,
+            ),
+            'Mask': grpc.unary_unary_rpc_method_handler(
+                    servicer.Mask,
+                    request_deserializer=headrace_dot_proto_dot_v1_dot_control__pb2.MaskRequest.FromString,
                     response_serializer=headrace_dot_proto_dot_v1_dot_control__pb2.EventResponse.SerializeToString,
             ),
             'Forecast': grpc.unary_unary_rpc_method_handler(
@@ -526,6 +544,33 @@ class ControlService(object):
             target,
             '/headrace.v1.ControlService/GrowDomain',
             headrace_dot_proto_dot_v1_dot_control__pb2.GrowDomainRequest.SerializeToString,
+            headrace_dot_proto_dot_v1_dot_control__pb2.EventResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Mask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ControlService/Mask',
+            headrace_dot_proto_dot_v1_dot_control__pb2.MaskRequest.SerializeToString,
             headrace_dot_proto_dot_v1_dot_control__pb2.EventResponse.FromString,
             options,
             channel_credentials,

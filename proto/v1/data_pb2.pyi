@@ -60,7 +60,7 @@ class OpenRunRequest(_message.Message):
     def __init__(self, run: _Optional[str] = ..., mode: _Optional[_Union[OpenMode, str]] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ..., takeover: bool = ..., client_version: _Optional[str] = ...) -> None: ...
 
 class OpenRunResponse(_message.Message):
-    __slots__ = ("run_id", "lease", "spec_digest", "plan_hash", "next_step", "seal", "confirmed", "lead", "end_step", "domains", "vocab_size", "pad_id", "id_bytes", "shapes", "max_rows", "server_version", "tokenizer_digest", "corpus_digest", "server_time_us")
+    __slots__ = ("run_id", "lease", "spec_digest", "plan_hash", "next_step", "seal", "confirmed", "lead", "end_step", "domains", "vocab_size", "pad_id", "id_bytes", "shapes", "max_rows", "server_version", "tokenizer_digest", "corpus_digest", "server_time_us", "streams")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class OpenRunResponse(_message.Message):
     TOKENIZER_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CORPUS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SERVER_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     lease: str
     spec_digest: bytes
@@ -99,7 +100,8 @@ class OpenRunResponse(_message.Message):
     tokenizer_digest: bytes
     corpus_digest: bytes
     server_time_us: int
-    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., next_step: _Optional[int] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., domains: _Optional[_Iterable[str]] = ..., vocab_size: _Optional[int] = ..., pad_id: _Optional[int] = ..., id_bytes: _Optional[int] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., max_rows: _Optional[int] = ..., server_version: _Optional[str] = ..., tokenizer_digest: _Optional[bytes] = ..., corpus_digest: _Optional[bytes] = ..., server_time_us: _Optional[int] = ...) -> None: ...
+    streams: bool
+    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., next_step: _Optional[int] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., domains: _Optional[_Iterable[str]] = ..., vocab_size: _Optional[int] = ..., pad_id: _Optional[int] = ..., id_bytes: _Optional[int] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., max_rows: _Optional[int] = ..., server_version: _Optional[str] = ..., tokenizer_digest: _Optional[bytes] = ..., corpus_digest: _Optional[bytes] = ..., server_time_us: _Optional[int] = ..., streams: bool = ...) -> None: ...
 
 class Shape(_message.Message):
     __slots__ = ("from_step", "to_step", "batch", "seq_len")
@@ -148,16 +150,50 @@ class GetBatchRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., step: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., confirmation: _Optional[_Union[Confirmation, _Mapping]] = ...) -> None: ...
 
 class GetBatchResponse(_message.Message):
-    __slots__ = ("batch", "end", "seal", "confirmed")
+    __slots__ = ("batch", "end", "refused", "seal", "confirmed")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     SEAL_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     batch: Batch
     end: End
+    refused: Refused
     seal: int
     confirmed: int
-    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ...) -> None: ...
+    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ...) -> None: ...
+
+class RowRange(_message.Message):
+    __slots__ = ("step", "first_slot", "rows")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    first_slot: int
+    rows: int
+    def __init__(self, step: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class StreamBatchesRequest(_message.Message):
+    __slots__ = ("run_id", "lease", "confirmation", "ranges")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMATION_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    lease: str
+    confirmation: Confirmation
+    ranges: _containers.RepeatedCompositeFieldContainer[RowRange]
+    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., confirmation: _Optional[_Union[Confirmation, _Mapping]] = ..., ranges: _Optional[_Iterable[_Union[RowRange, _Mapping]]] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("code", "error", "message")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    error: str
+    message: str
+    def __init__(self, code: _Optional[int] = ..., error: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class End(_message.Message):
     __slots__ = ("end_step", "reason")
@@ -168,7 +204,7 @@ class End(_message.Message):
     def __init__(self, end_step: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("step", "segment", "first_slot", "rows", "seq_len", "token_ids", "domains", "edge_ends", "edges", "loss_weights", "row_digests", "plan_hash", "real_ids", "domain_names", "next_plan_hash")
+    __slots__ = ("step", "segment", "first_slot", "rows", "seq_len", "token_ids", "domains", "edge_ends", "edges", "loss_weights", "row_digests", "plan_hash", "real_ids", "domain_names", "next_plan_hash", "mask_ends", "masks")
     STEP_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +220,8 @@ class Batch(_message.Message):
     REAL_IDS_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_NAMES_FIELD_NUMBER: _ClassVar[int]
     NEXT_PLAN_HASH_FIELD_NUMBER: _ClassVar[int]
+    MASK_ENDS_FIELD_NUMBER: _ClassVar[int]
+    MASKS_FIELD_NUMBER: _ClassVar[int]
     step: int
     segment: int
     first_slot: int
@@ -199,7 +237,9 @@ class Batch(_message.Message):
     real_ids: bytes
     domain_names: _containers.RepeatedScalarFieldContainer[str]
     next_plan_hash: bytes
-    def __init__(self, step: _Optional[int] = ..., segment: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., seq_len: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., domains: _Optional[bytes] = ..., edge_ends: _Optional[bytes] = ..., edges: _Optional[bytes] = ..., loss_weights: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., real_ids: _Optional[bytes] = ..., domain_names: _Optional[_Iterable[str]] = ..., next_plan_hash: _Optional[bytes] = ...) -> None: ...
+    mask_ends: bytes
+    masks: bytes
+    def __init__(self, step: _Optional[int] = ..., segment: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., seq_len: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., domains: _Optional[bytes] = ..., edge_ends: _Optional[bytes] = ..., edges: _Optional[bytes] = ..., loss_weights: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., real_ids: _Optional[bytes] = ..., domain_names: _Optional[_Iterable[str]] = ..., next_plan_hash: _Optional[bytes] = ..., mask_ends: _Optional[bytes] = ..., masks: _Optional[bytes] = ...) -> None: ...
 
 class ConfirmRequest(_message.Message):
     __slots__ = ("run_id", "lease", "confirmation")

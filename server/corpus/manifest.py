@@ -19,7 +19,7 @@ import numpy.typing as npt
 from headrace.native import DamagedError, TokenStore
 from headrace.proto.errors import DataLossError, NotFoundError, OutOfRangeError
 from headrace.server.corpus.groups import best_fit_groups
-from headrace.server.corpus.masks import Mask, resolve
+from headrace.server.corpus.masks import Found, Mask, find, quarantined, resolve
 from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord, digest_of
 from headrace.server.corpus.shard import HOLDOUT, TRAIN
 from headrace.server.corpus.views import BestFitView, ConcatView, Parts, View, ViewSize, check_shape, merge
@@ -56,13 +56,21 @@ class SourcePart(NamedTuple):
     end: int
 
 
+class DamagedShardError(DataLossError):
+    """Bytes of a shard, or of the index beside it, are not what was written; `path` is that file."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
 @contextmanager
 def store_errors() -> Iterator[None]:
     """The store's own errors as Headrace's."""
     try:
         yield
     except DamagedError as error:
-        raise DataLossError(str(error)) from None
+        raise DamagedShardError(str(error), path=str(getattr(error, "path", ""))) from None
     except OSError as error:
         raise DataLossError(str(error)) from None
     except ValueError as error:
@@ -72,10 +80,16 @@ def store_errors() -> Iterator[None]:
 class Corpus:
     """The domains of one manifest."""
 
-    def __init__(self, manifest: Manifest, root: Path, part: str = TRAIN) -> None:
+    def __init__(
+        self, manifest: Manifest, root: Path, part: str = TRAIN, quarantine: frozenset[str] = frozenset()
+    ) -> None:
         self.manifest = manifest
         self.root = root
         self.part = part
+        self._quarantine = quarantine
+        self._found: dict[tuple[MaskBody, frozenset[str]], Found] = {}
+        self._masks: dict[tuple[MaskBody, ...], Mask] = {}
+        self._mask_lock = threading.Lock()
         self._views: dict[tuple[str, int, str], View] = {}
         self._lock = threading.Lock()
         self._domains = {domain.name: domain for domain in manifest.domains if domain.part(part)}
@@ -91,22 +105,25 @@ class Corpus:
             self._store = TokenStore(manifest.id_bytes, self.pad_id, tuples)
 
     @classmethod
-    def open(cls, path: str | Path, part: str = TRAIN) -> Corpus:
+    def open(cls, path: str | Path, part: str = TRAIN, quarantine: frozenset[str] = frozenset()) -> Corpus:
         """Opens a manifest, or the folder that holds one; damage found now is a `DataLossError` naming the file.
 
-        `part` is `train`, or `holdout` for the documents kept for evaluation.
+        `part` is `train`, or `holdout` for the documents kept for evaluation. The blocks of shards in `quarantine`
+        (`folder/file`, as masks name them) are not looked at now.
         """
         path = Path(path)
         if path.is_dir():
             path = path / "manifest.json"
-        return cls(Manifest.load(path), path.parent, part)
+        return cls(Manifest.load(path), path.parent, part, quarantine)
 
     def for_kind(self, kind: str) -> Corpus:
         """The corpus that a run of this kind reads: `eval` reads the held-out documents if there are any."""
         part = HOLDOUT if kind == "eval" and any(domain.holdout for domain in self.manifest.domains) else TRAIN
-        return self if part == self.part else Corpus(self.manifest, self.root, part)
+        if part == self.part:
+            return self
+        return Corpus(self.manifest, self.root, part, self._quarantine)
 
-    def _shard_tuple(self, record: ShardRecord) -> tuple[str, str, int, bytes, int, int]:
+    def _shard_tuple(self, record: ShardRecord) -> tuple[str, str, int, bytes, int, int, bool]:
         shard = record.shard
         path = self.root / record.folder / shard.file
         return (
@@ -116,6 +133,7 @@ class Corpus:
             bytes.fromhex(shard.index_digest),
             shard.tokens,
             shard.documents,
+            self.shard_name(path) in self._quarantine,
         )
 
     @cached_property
@@ -244,9 +262,46 @@ class Corpus:
             )
         return Rows(ids, edge_ends, edges, parts.real_ids(), mask_ends, masks)
 
-    def mask(self, bodies: Iterable[MaskBody]) -> Mask:
+    def shard_name(self, path: str | Path) -> str:
+        """What masks call the shard in this file, or the shard whose index it is: `folder/file` below the corpus."""
+        return Path(str(path).removesuffix(".index")).relative_to(self.root).as_posix()
+
+    def mask(self, bodies: Sequence[MaskBody]) -> Mask:
         """The tokens that mask events take down; `NotFoundError` when a value of one names nothing here."""
         return resolve(self.manifest, self.root, self.part, bodies)
+
+    def masked(self, bodies: tuple[MaskBody, ...]) -> Mask:
+        """As `mask`, kept for the next time; what names nothing here is let be."""
+        with self._mask_lock:
+            if bodies not in self._masks:
+                mask = Mask({})
+                for body in bodies:
+                    mask |= self._find(body, quarantined(bodies)).mask
+                self._masks[bodies] = mask
+            return self._masks[bodies]
+
+    def knows_mask(self, bodies: tuple[MaskBody, ...]) -> bool:
+        """Whether `masked` answers without reading shards."""
+        return not bodies or bodies in self._masks
+
+    def find_masked(self, body: MaskBody, others: Sequence[MaskBody] = ()) -> Found:
+        """What one event takes down here beside `others`, and which of its values name nothing."""
+        with self._mask_lock:
+            return self._find(body, quarantined([*others, body]))
+
+    def _find(self, body: MaskBody, skipped: frozenset[str]) -> Found:
+        key = (body, skipped)
+        if key not in self._found:
+            self._found[key] = find(self.manifest, self.root, self.part, body, skipped)
+        return self._found[key]
+
+    def masked_tokens(self, mask: Mask) -> dict[str, int]:
+        """Masked tokens of each domain that has any."""
+        counts = {
+            name: sum(mask.tokens(self._first_stream[name] + number) for number in range(len(domain.part(self.part))))
+            for name, domain in self._domains.items()
+        }
+        return {name: count for name, count in counts.items() if count}
 
     def sources(self, domain: str, seq_len: int, packing: str, window: int) -> list[SourcePart]:
         """The parts of documents that a window holds, in order, the id after the last input among them."""

@@ -32,6 +32,11 @@ class Mask:
 
     spans: Mapping[int, Spans]
 
+    def tokens(self, number: int) -> int:
+        """Masked tokens of a stream."""
+        spans = self.spans.get(number)
+        return int((spans[1] - spans[0]).sum()) if spans else 0
+
     def __or__(self, other: Mask) -> Mask:
         both = {number: [self.spans.get(number), other.spans.get(number)] for number in {*self.spans, *other.spans}}
         return Mask({number: _union([spans for spans in pair if spans]) for number, pair in both.items()})
@@ -118,17 +123,40 @@ def _union(several: Sequence[Spans]) -> Spans:
     return begins[fresh], ends[last]
 
 
-def resolve(manifest: Manifest, root: Path, part: str, bodies: Iterable[MaskBody]) -> Mask:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a mask event takes down in a corpus, and its values that name nothing there."""
+
+    mask: Mask
+    missing: frozenset[str]
+
+
+def quarantined(bodies: Iterable[MaskBody]) -> frozenset[str]:
+    """The shards that events have put into quarantine."""
+    return frozenset(value for body in bodies if body.by == "shard" and not body.domain for value in body.values)
+
+
+def resolve(manifest: Manifest, root: Path, part: str, bodies: Sequence[MaskBody]) -> Mask:
     """The tokens that mask events take down; a value that names nothing is a `NotFoundError`."""
     mask = Mask({})
     for body in bodies:
-        mask |= _resolve(manifest, root, part, body)
+        found = find(manifest, root, part, body, quarantined(bodies))
+        check_found(body, found.missing)
+        mask |= found.mask
     return mask
 
 
-def _resolve(manifest: Manifest, root: Path, part: str, body: MaskBody) -> Mask:
+def check_found(body: MaskBody, missing: Iterable[str]) -> None:
+    """Raises NotFoundError when a value of a mask event names nothing."""
+    if names := sorted(missing):
+        where = f"domain `{body.domain}`" if body.domain else "the corpus"
+        raise NotFoundError(f"mask by {body.by}: {where} has no {', '.join(map(repr, names))}; nothing was masked")
+
+
+def find(manifest: Manifest, root: Path, part: str, body: MaskBody, skipped: frozenset[str]) -> Found:
+    """What an event takes down. Shards that are `skipped` are masked already, and are not read."""
     wanted = dict.fromkeys(body.values, False)
-    find = _finder(body, wanted)
+    look = _finder(body, wanted)
     spans: dict[int, Spans] = {}
     stream = 0
     for domain in manifest.domains:
@@ -136,24 +164,26 @@ def _resolve(manifest: Manifest, root: Path, part: str, body: MaskBody) -> Mask:
             found = []
             first = 0
             for record in shards:
-                if not body.domain or body.domain == domain.name:
-                    found += find(manifest, root, record, first)
+                skip = body.by != "shard" and _name(record) in skipped
+                if not skip and (not body.domain or body.domain == domain.name):
+                    found += look(manifest, root, record, first)
                 first += record.shard.tokens
             if found:
                 spans[stream] = _union(found)
             stream += 1
-    missing = sorted(value for value, seen in wanted.items() if not seen)
-    if missing:
-        where = f"domain `{body.domain}`" if body.domain else "the corpus"
-        raise NotFoundError(f"mask by {body.by}: {where} has no {', '.join(map(repr, missing))}; nothing was masked")
-    return Mask(spans)
+    return Found(Mask(spans), frozenset(value for value, seen in wanted.items() if not seen))
 
 
-Find = Callable[[Manifest, Path, ShardRecord, int], list[Spans]]
+def _name(record: ShardRecord) -> str:
+    """What events call a shard."""
+    return f"{record.folder}/{record.shard.file}"
+
+
+Look = Callable[[Manifest, Path, ShardRecord, int], list[Spans]]
 Chosen = npt.NDArray[np.bool_]
 
 
-def _finder(body: MaskBody, wanted: dict[str, bool]) -> Find:
+def _finder(body: MaskBody, wanted: dict[str, bool]) -> Look:
     """What finds the masked spans of a shard whose first token has a number; marks what it has seen in `wanted`."""
     if body.by == "shard":
         return lambda manifest, root, record, first: _by_shard(record, first, wanted)
@@ -164,7 +194,7 @@ def _finder(body: MaskBody, wanted: dict[str, bool]) -> Find:
     }
     pick = pickers[body.by]
 
-    def find(manifest: Manifest, root: Path, record: ShardRecord, first: int) -> list[Spans]:
+    def look(manifest: Manifest, root: Path, record: ShardRecord, first: int) -> list[Spans]:
         path = manifest.sources[record.source].path
         if body.by == "source" and not any(value == path or value.startswith(f"{path}:") for value in wanted):
             return []
@@ -180,11 +210,11 @@ def _finder(body: MaskBody, wanted: dict[str, bool]) -> Find:
         begins = np.concatenate([np.array([first], np.uint64), ends[:-1]])
         return [(begins[chosen], ends[chosen])] if chosen.any() else []
 
-    return find
+    return look
 
 
 def _by_shard(record: ShardRecord, first: int, wanted: dict[str, bool]) -> list[Spans]:
-    name = f"{record.folder}/{record.shard.file}"
+    name = _name(record)
     if name not in wanted:
         return []
     wanted[name] = True

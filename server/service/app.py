@@ -91,7 +91,11 @@ class Server:
         control = ControlService(self.registry, self.metrics, self._audit)
         feedback = FeedbackService(self.registry, self.metrics)
         self._grpc.add_generic_rpc_handlers(
-            (handlers(DATA, data, raw={"GetBatch"}), handlers(CONTROL, control), handlers(FEEDBACK, feedback))
+            (
+                handlers(DATA, data, raw={"GetBatch", "StreamBatches"}),
+                handlers(CONTROL, control),
+                handlers(FEEDBACK, feedback),
+            )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         if self.config.reflection:
@@ -188,7 +192,7 @@ async def running(config: ServerConfig, stopped: Callable[[], bool] = lambda: Fa
     _raise_file_limit()
     store = AsyncStore(await asyncio.to_thread(Store, config.store, writable=True))
     audit = Audit(store)
-    server = Server(config, Registry(store), Metrics(__version__), audit)
+    server = Server(config, Registry(store, bad_blocks=config.bad_blocks), Metrics(__version__), audit)
     try:
         await server.start()
         try:

@@ -53,9 +53,9 @@ _current: ContextVar[Caller] = ContextVar("headrace_caller", default=EVERYBODY)
 
 _SCOPES = {
     **dict.fromkeys(("ListRuns", "GetRun", "ListEvents", "Explain", "Forecast", "WatchRun", "WatchLosses"), Scope.READ),
-    **dict.fromkeys(("OpenRun", "GetBatch", "CloseRun", "ListRefusals"), Scope.READ),
+    **dict.fromkeys(("OpenRun", "GetBatch", "StreamBatches", "CloseRun", "ListRefusals"), Scope.READ),
     **dict.fromkeys(("Confirm", "ReportLosses"), Scope.REPORT),
-    **dict.fromkeys(("SetWeights", "CancelEvent", "GrowDomain", "BranchRun"), Scope.OPERATE),
+    **dict.fromkeys(("SetWeights", "CancelEvent", "GrowDomain", "Mask", "BranchRun"), Scope.OPERATE),
     **dict.fromkeys(("CreateRun", "ExportRun", "ImportRun"), Scope.ADMIN),
 }
 

@@ -28,11 +28,13 @@ _TABLES: dict[str, dict[str, type]] = {
         "concurrent_calls": int,
         "allow_insecure": bool,
         "reflection": bool,
+        "bad_blocks": str,
     },
     "tls": {"certificate": str, "key": str, "client_ca": str},
     "auth": {"tokens": str, "identities": dict, "open_metrics": bool},
     "drift": {"enabled": bool, "steps": int, "rows": int, "tokens": int, "duty": float},
 }
+BAD_BLOCKS = ("fail", "quarantine")
 _LARGEST_PORT = 65_535
 _LARGEST_MESSAGE = 32 << 20
 
@@ -60,6 +62,7 @@ class ServerConfig:
     concurrent_calls: int = 4096
     allow_insecure: bool = False
     reflection: bool = True
+    bad_blocks: str = "fail"
     tls: TlsConfig | None = None
     tokens: Path | None = None
     identities: Mapping[str, str] | None = None
@@ -78,6 +81,11 @@ class ServerConfig:
             )
         if self.grace_seconds < 0 or self.concurrent_calls < 1:
             raise ConfigError(f"{self.place}: grace_seconds must be at least 0 and concurrent_calls at least 1")
+        if self.bad_blocks not in BAD_BLOCKS:
+            raise ConfigError(
+                f"{self.place}: bad_blocks = `{self.bad_blocks}` is neither `fail` (the seal stops before the step) "
+                f"nor `quarantine` (the shard is masked from the first unsealed step on)"
+            )
         for name, address in (("listen", self.listen), ("metrics", self.metrics)):
             if address and self.tls is None and not self.allow_insecure and not is_loopback(address):
                 raise ConfigError(

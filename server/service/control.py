@@ -22,7 +22,7 @@ from headrace.server.plan.log import GrowBody
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import current
 from headrace.server.service.branching import new_branch
-from headrace.server.service.changes import checker, grow_wish
+from headrace.server.service.changes import checker, grow_wish, mask_wish
 from headrace.server.service.convert import (
     cancel_wish,
     event_messages,
@@ -124,6 +124,12 @@ class ControlService:
             await handle.open_generation(wish.body)
         return await self._append("GrowDomain", request, lambda: wish)
 
+    async def Mask(self, request: pb.MaskRequest, context: Context) -> pb.EventResponse:  # noqa: N802
+        handle = await self._registry.by_name(request.run)
+        with self._noting("Mask", request.run):
+            wish, notes = await asyncio.to_thread(mask_wish, request, handle.view)
+        return await self._append("Mask", request, lambda: wish, notes)
+
     async def Forecast(self, request: pb.ForecastRequest, context: Context) -> pb.ForecastResponse:  # noqa: N802
         handle = await self._fresh(request.run)
         return await asyncio.to_thread(forecast, handle.view)
@@ -173,12 +179,14 @@ class ControlService:
             logger.info("run %s: created by %s, digest %s", run.name, run.author or "-", run.spec_digest.hex()[:16])
         return pb.CreateRunResponse(run=run_info(handle.view), created=created)
 
-    async def _append(self, method: str, request: Any, make: Callable[[], Wish]) -> pb.EventResponse:
+    async def _append(
+        self, method: str, request: Any, make: Callable[[], Wish], notes: tuple[str, ...] = ()
+    ) -> pb.EventResponse:
         handle = await self._registry.by_name(request.run)
         with self._noting(method, request.run):
             made = make()
             wish = replace(made, author=signed(made.author))
-            appended = await handle.append(wish, checker(handle.view))
+            appended = await handle.append(wish, checker(handle.view, notes))
         if not wish.dry_run and not appended.replayed:
             self._metrics.update(request.run, "accepted", appended.event.kind)
             _log_change(request.run, appended)

@@ -12,7 +12,7 @@ from headrace.server.control.records import Appended, RunRecord
 from headrace.server.control.refusals import Refusal
 from headrace.server.plan.forecast import make_forecast
 from headrace.server.plan.forecast_text import forecast_lines
-from headrace.server.plan.log import CancelBody, Event, GrowBody, WeightsBody
+from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody
 from headrace.server.service.figures import domain_figures
 from headrace.server.service.view import View
 
@@ -65,6 +65,9 @@ def event_message(event: Event, cancelled: bool) -> pb.Event:
     elif isinstance(event.body, GrowBody):
         for name in ("domain", "generation", "manifest", "join"):
             setattr(message.grow, name, getattr(event.body, name))
+    elif isinstance(event.body, MaskBody):
+        message.mask.by, message.mask.domain = event.body.by, event.body.domain
+        message.mask.values.extend(event.body.values)
     return message
 
 

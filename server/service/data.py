@@ -11,6 +11,8 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -25,6 +27,7 @@ from headrace.server.service.opening import check_state, check_world, open_answe
 from headrace.server.service.received import Received
 from headrace.server.service.registry import Registry
 from headrace.server.service.rows import StepRows, build_rows, encode_answer
+from headrace.server.service.stream import Asked, stream_batches
 from headrace.server.service.view import View
 
 logger = logging.getLogger("headrace.server")
@@ -69,9 +72,32 @@ class DataService:
         )
 
     async def GetBatch(self, request: pb.GetBatchRequest, context: Context) -> bytes:  # noqa: N802
-        started = time.perf_counter()
         handle = await self._registry.by_id(request.run_id)
         await self._hear(handle, request.lease, request.confirmation if request.HasField("confirmation") else None)
+        return await self._answer(handle, request, context)
+
+    async def StreamBatches(  # noqa: N802
+        self, requests: AsyncIterator[pb.StreamBatchesRequest], context: Context
+    ) -> AsyncIterator[bytes]:
+        opened = Opened()
+
+        async def hear(request: pb.StreamBatchesRequest) -> None:
+            if request.run_id:
+                opened.handle, opened.lease = await self._registry.by_id(request.run_id), request.lease
+            said = request.confirmation if request.HasField("confirmation") else None
+            await self._hear(opened.run, opened.lease, said)
+
+        async def answer(wanted: pb.RowRange) -> bytes:
+            if opened.lease:  # it may have been fenced since it was asked for
+                await opened.run.judge(token_of(opened.lease))
+            return await self._answer(opened.run, wanted, context)
+
+        async for made in stream_batches(Asked(requests, hear), answer):
+            yield made
+
+    async def _answer(self, handle: RunHandle, request: pb.GetBatchRequest | pb.RowRange, context: Context) -> bytes:
+        """The rows of a range, or the end: the same bytes whatever the call."""
+        started = time.perf_counter()
         view = handle.view
         if request.step >= view.run.seal:
             view = await _sealed(handle, request.step, context)
@@ -114,7 +140,7 @@ class DataService:
         if said.received:
             await self._received.compare(handle, label, said.received)
 
-    def _check_size(self, view: View, request: pb.GetBatchRequest) -> None:
+    def _check_size(self, view: View, request: pb.GetBatchRequest | pb.RowRange) -> None:
         row_bytes = (view.plan.shape(request.step).seq_len + 1) * view.library.base.id_bytes
         most = max(1, self._message_bytes // row_bytes)
         if request.rows > most:
@@ -123,17 +149,33 @@ class DataService:
                 f"for at most {most} rows a request (`max_rows` of OpenRun), or raise message_bytes in SERVER.toml"
             )
 
-    async def _build(self, view: View, request: pb.GetBatchRequest) -> StepRows:
+    async def _build(self, view: View, request: pb.GetBatchRequest | pb.RowRange) -> StepRows:
         """Small reads of blocks that the seal task has touched run at once; a thread costs more than they do."""
         started = time.perf_counter()
         row_bytes = (view.plan.shape(request.step).seq_len + 1) * view.library.base.id_bytes
         asked = (view.plan, view.library, request.step, request.first_slot, request.rows)
-        if request.rows * row_bytes <= _INLINE_BYTES:
+        known = view.library.knows_masks(view.plan.masks(request.step))
+        if known and request.rows * row_bytes <= _INLINE_BYTES:
             built = build_rows(*asked)
         else:
             built = await asyncio.to_thread(build_rows, *asked)
         self._metrics.built(time.perf_counter() - started)
         return built
+
+
+@dataclass(kw_only=True, slots=True)
+class Opened:
+    """The run and the lease that a stream has named."""
+
+    handle: RunHandle | None = None
+    lease: str = ""
+
+    @property
+    def run(self) -> RunHandle:
+        """The run; raises UsageError when the stream has named none yet."""
+        if self.handle is None:
+            raise UsageError("the first message of a stream must name the run: set `run_id` from OpenRun")
+        return self.handle
 
 
 _OBSERVERS = "an observer never confirms a step; open the run with OPEN_MODE_TRAIN to train on it"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from headrace.native import step_digest
-from headrace.proto.errors import OutOfRangeError
+from headrace.proto.errors import DataLossError, OutOfRangeError
 from headrace.proto.v1 import control_pb2 as pb
+from headrace.server.plan.shapes import Shape
+from headrace.server.service.masked import emptied, spans
 from headrace.server.service.rows import DIGEST_BYTES, StepRows, build_rows
 from headrace.server.service.view import View
 from headrace.tokenizer import Tokenizer
@@ -33,6 +36,8 @@ def explain(view: View, step: int, text_characters: int = 0) -> pb.ExplainRespon
     built = build_rows(view.plan, view.library, step, 0, shape.batch)
     digests = built.digests
     texts = _texts(view, built, text_characters) if text_characters else [""] * shape.batch
+    mask_ends, masks = _words(built.mask_ends), _words(built.masks)
+    empty = emptied(_words(built.real_ids), mask_ends, masks)
     answer = pb.ExplainResponse(
         step=step,
         segment=view.plan.segment(step),
@@ -43,20 +48,40 @@ def explain(view: View, step: int, text_characters: int = 0) -> pb.ExplainRespon
     for slot in range(shape.batch):
         domain = view.plan.domains[int(draw.domains[slot])]
         window = int(draw.windows[slot])
+        masked = list(spans(mask_ends, masks, slot))
         answer.slots.add(
             slot=slot,
             domain=domain,
             index=int(draw.indices[slot]),
             window=window,
-            sources=[
-                pb.Source(file=file, row=row, begin=begin, end=end)
-                for file, row, begin, end in view.library.sources(view.plan, shape, domain, window)
-            ],
+            sources=_sources(view, shape, domain, window, masked),
             row_digest=digests[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES],
             text=texts[slot],
+            masks=[offset for span in masked for offset in span],
+            emptied=bool(empty[slot]),
             **{"pass": int(draw.passes[slot])},
         )
     return answer
+
+
+def _words(data: bytes) -> npt.NDArray[np.uint32]:
+    return np.frombuffer(data, dtype="<u4").astype(np.uint32)
+
+
+def _sources(view: View, shape: Shape, domain: str, window: int, masked: list[tuple[int, int]]) -> list[pb.Source]:
+    """The documents of a row in order, with whether they are masked; none when its shard, in quarantine, is damaged."""
+    try:
+        found = view.library.sources(view.plan, shape, domain, window)
+    except DataLossError:
+        if not masked:
+            raise
+        return []
+    sources, offset = [], 0
+    for file, row, begin, end in found:
+        hit = any(low <= offset < high for low, high in masked)
+        sources.append(pb.Source(file=file, row=row, begin=begin, end=end, masked=hit))
+        offset += end - begin
+    return sources
 
 
 def _texts(view: View, built: StepRows, characters: int) -> list[str]:

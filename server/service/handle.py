@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from headrace.proto.errors import DataLossError, FencedError, HeadraceError, OutOfRangeError
+from headrace.proto.errors import ConflictError, DataLossError, FencedError, HeadraceError, OutOfRangeError
 from headrace.server.control.aio import AsyncStore
 from headrace.server.control.events import Check, Wish
 from headrace.server.control.leases import Granted, OpenLease
@@ -23,6 +23,7 @@ from headrace.server.control.records import Appended, Heard, LeaseRecord, LossRe
 from headrace.server.control.seal import Advanced, Raise
 from headrace.server.plan.log import GrowBody
 from headrace.server.service.cache import BuiltSteps
+from headrace.server.service.changes import quarantine_check, quarantine_wish
 from headrace.server.service.loading import Opener
 from headrace.server.service.rows import StepRows, build_rows
 from headrace.server.service.view import View
@@ -37,7 +38,7 @@ _POLL_SOON = 0.05
 class RunHandle:
     """A run that this server serves."""
 
-    def __init__(self, store: AsyncStore, opener: Opener, view: View) -> None:
+    def __init__(self, store: AsyncStore, opener: Opener, view: View, *, bad_blocks: str = "fail") -> None:
         self.view = view
         self.store_error: HeadraceError | None = None
         self.data_error: DataLossError | None = None
@@ -45,6 +46,7 @@ class RunHandle:
         self.built = BuiltSteps()
         self._store = store
         self._opener = opener
+        self._bad_blocks = bad_blocks
         self._words: dict[bytes, int] = {}
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
@@ -264,12 +266,34 @@ class RunHandle:
                 batch = view.plan.shape(step).batch
                 built.append(await asyncio.to_thread(build_rows, view.plan, view.library, step, 0, batch))
             except DataLossError as error:
+                if await self._quarantined(view, error):
+                    self._wake.set()  # plan again under the log with the event in it
+                    return built
                 if self.data_error is None or str(self.data_error) != str(error):
                     logger.error("run %s: the seal stops before step %d: %s", view.run.name, step, error)
                 self.data_error = error
                 return built
         self.data_error = None
         return built
+
+    async def _quarantined(self, view: View, error: DataLossError) -> bool:
+        """Masks the shard that an error is about from the first unsealed step on, where the server is told to."""
+        name = view.library.shard_of(error)
+        if self._bad_blocks != "quarantine" or not name:
+            return False
+        try:
+            appended = await self.append(quarantine_wish(name, error), quarantine_check(view, name))
+        except ConflictError:  # it is in quarantine already, and what it is needed for is not its tokens
+            return False
+        logger.error(
+            "run %s: %s; event %d puts `%s` into quarantine from step %d on",
+            view.run.name,
+            error,
+            appended.event.sequence,
+            name,
+            appended.event.from_step,
+        )
+        return True
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:

@@ -28,7 +28,7 @@ Stream = Callable[[Any, Context], AsyncIterator[Any]]
 
 
 class Around(grpc.aio.ServerInterceptor):
-    """An interceptor that wraps unary and server-streaming handlers, each method's once."""
+    """An interceptor that wraps unary and streaming handlers, each method's once."""
 
     def __init__(self) -> None:
         self._wrapped: dict[str, Handler] = {}
@@ -61,6 +61,8 @@ class Around(grpc.aio.ServerInterceptor):
             return grpc.unary_unary_rpc_method_handler(self.unary(method, handler.unary_unary), **kinds)
         if handler.unary_stream is not None:
             return grpc.unary_stream_rpc_method_handler(self.stream(method, handler.unary_stream), **kinds)
+        if handler.stream_stream is not None and method.startswith("/headrace."):
+            return grpc.stream_stream_rpc_method_handler(self.stream(method, handler.stream_stream), **kinds)
         return handler  # type: ignore[no-any-return]  # reflection streams both ways; it is not ours
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from headrace.proto.errors import ConflictError, UsageError
-from headrace.server.corpus.manifest import Corpus, Rows, SourcePart
+from headrace.proto.errors import ConflictError, DataLossError, UsageError
+from headrace.server.corpus.manifest import Corpus, DamagedShardError, Rows, SourcePart
+from headrace.server.corpus.masks import Found, check_found
 from headrace.server.plan.facts import CorpusFacts, GenerationFacts
-from headrace.server.plan.log import Event, GrowBody
+from headrace.server.plan.log import Event, GrowBody, MaskBody
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.shapes import Shape
 
@@ -55,21 +57,54 @@ class Library:
         }
         return replace(self.base.facts(wanted), generations=joining)
 
-    def read(self, plan: Plan, shape: Shape, domains: npt.NDArray[np.uint32], windows: npt.NDArray[np.uint64]) -> Rows:
-        """Windows `windows[i]` of `plan.domains[domains[i]]`; raises DataLossError for bad bytes."""
-        names = plan.domains
+    def read(
+        self,
+        plan: Plan,
+        shape: Shape,
+        domains: npt.NDArray[np.uint32],
+        windows: npt.NDArray[np.uint64],
+        masks: tuple[MaskBody, ...] = (),
+    ) -> Rows:
+        """Windows `windows[i]` of `plan.domains[domains[i]]` under masks; raises DataLossError for bad bytes."""
+
+        def rows(corpus: Corpus, domains: npt.NDArray[np.uint32], windows: npt.NDArray[np.uint64]) -> Rows:
+            mask = corpus.masked(masks) if masks else None
+            return corpus.read(shape.seq_len, shape.packing, plan.domains, domains, windows, mask)
+
         if not plan.timeline.grows:
-            return self.base.read(shape.seq_len, shape.packing, names, domains, windows)
-        corpora, places = self._corpora(plan, shape, domains, windows)
+            return rows(self.base, domains, windows)
+        corpora, (number, local) = self._corpora(plan, shape, domains, windows)
         if len(corpora) == 1:
-            return corpora[0].read(shape.seq_len, shape.packing, names, domains, places[1])
-        number, local = places
+            return rows(corpora[0], domains, local)
         picks = [np.flatnonzero(number == which) for which in range(len(corpora))]
-        parts = [
-            corpus.read(shape.seq_len, shape.packing, names, domains[pick], local[pick])
-            for corpus, pick in zip(corpora, picks, strict=True)
-        ]
+        parts = [rows(corpus, domains[pick], local[pick]) for corpus, pick in zip(corpora, picks, strict=True)]
         return _merged(parts, picks, len(windows))
+
+    @property
+    def _all(self) -> tuple[Corpus, ...]:
+        return (self.base, *self.generations.values())
+
+    def knows_masks(self, masks: tuple[MaskBody, ...]) -> bool:
+        """Whether rows under these masks are read without looking documents up in the shards first."""
+        return all(corpus.knows_mask(masks) for corpus in self._all)
+
+    def shard_of(self, error: DataLossError) -> str:
+        """What masks call the shard that an error is about; empty when it is about none."""
+        path = error.path if isinstance(error, DamagedShardError) else ""
+        for corpus in self._all:
+            if path and Path(path).is_relative_to(corpus.root):
+                return corpus.shard_name(path)
+        return ""
+
+    def look_up(self, body: MaskBody, others: Sequence[MaskBody]) -> dict[str, int]:
+        """Tokens of each domain that a mask takes down; NotFoundError when a value names nothing in any corpus."""
+        found: list[tuple[Corpus, Found]] = [(corpus, corpus.find_masked(body, others)) for corpus in self._all]
+        check_found(body, frozenset.intersection(*(one.missing for _, one in found)))
+        counts: dict[str, int] = {}
+        for corpus, one in found:
+            for name, tokens in corpus.masked_tokens(one.mask).items():
+                counts[name] = counts.get(name, 0) + tokens
+        return counts
 
     def _corpora(
         self, plan: Plan, shape: Shape, domains: npt.NDArray[np.uint32], windows: npt.NDArray[np.uint64]
@@ -141,12 +176,29 @@ def _merged(parts: Sequence[Rows], picks: Sequence[npt.NDArray[np.int64]], count
     width = next(len(part.ids) // len(pick) for part, pick in zip(parts, picks, strict=True))
     ids = np.empty((count, width), dtype=np.uint8)
     real_ids = np.empty(count, dtype=np.uint32)
-    edges: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * count
     for part, pick in zip(parts, picks, strict=True):
         ids[pick] = np.frombuffer(part.ids, dtype=np.uint8).reshape(len(pick), width)
         real_ids[pick] = part.real_ids
-        begins = np.concatenate([np.zeros(1, dtype=np.uint32), part.edge_ends[:-1]])
-        for row, begin, end in zip(pick, begins, part.edge_ends, strict=True):
-            edges[int(row)] = part.edges[int(begin) : int(end)]
-    ends = np.cumsum([len(row) for row in edges], dtype=np.uint32)
-    return Rows(ids.tobytes(), ends, np.concatenate(edges), real_ids)
+    edges = _ragged([(part.edge_ends, part.edges) for part in parts], picks, count)
+    masks = _ragged(
+        [(_ends(part, len(pick)), part.masks) for part, pick in zip(parts, picks, strict=True)], picks, count
+    )
+    return Rows(ids.tobytes(), *edges, real_ids, *masks)
+
+
+def _ends(part: Rows, count: int) -> npt.NDArray[np.uint32]:
+    return part.mask_ends if part.masks.size else np.zeros(count, dtype=np.uint32)
+
+
+def _ragged(
+    parts: Sequence[tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]],
+    picks: Sequence[npt.NDArray[np.int64]],
+    count: int,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """Lists of rows as (ends, values), in slot order."""
+    rows: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * count
+    for (ends, values), pick in zip(parts, picks, strict=True):
+        begins = np.concatenate([np.zeros(1, dtype=np.uint32), ends[:-1]])
+        for row, begin, end in zip(pick, begins, ends, strict=True):
+            rows[int(row)] = values[int(begin) : int(end)]
+    return np.cumsum([len(row) for row in rows], dtype=np.uint32), np.concatenate(rows)

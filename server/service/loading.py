@@ -6,6 +6,7 @@ Used by the server and, with no server at all, by the command line. Nothing here
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from headrace.proto.errors import ConflictError, HeadraceError, UsageError
 from headrace.server.control.records import NewRun, RunRecord
 from headrace.server.control.store import Store
 from headrace.server.corpus import ready
-from headrace.server.corpus.manifest import Corpus
+from headrace.server.corpus.manifest import Corpus, DamagedShardError
+from headrace.server.corpus.masks import quarantined
 from headrace.server.plan import log
 from headrace.server.plan.branched import branch_plan
 from headrace.server.plan.log import GrowBody
@@ -74,8 +76,13 @@ class Opener:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.corpora = Corpora()
+        self.corpora = Corpora(self._quarantined)
         self.folders: dict[str, str] = {}
+
+    def _quarantined(self) -> frozenset[str]:
+        """Shards that a run of this store has in quarantine."""
+        events = (event for run in self.store.runs() for event in log.live(self.store.snapshot(run.name).events))
+        return quarantined(event.body for event in events if isinstance(event.body, log.MaskBody))
 
     def view(self, name: str, *, trust_anchors: bool = True) -> View:
         """The view of a run; refuses another plan version, and a corpus that is not the one the run was made with.
@@ -145,12 +152,16 @@ def _check_digest(run: RunRecord, spec: RunSpec, corpus: Corpus, path: Path) -> 
 class Corpora:
     """Corpora that are open, by path: runs on one corpus share its maps and its checked blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, quarantined: Callable[[], frozenset[str]] = frozenset) -> None:
         self._open: dict[Path, Corpus] = {}
+        self._quarantined = quarantined
 
     def open(self, path: Path) -> Corpus:
-        """The corpus of this manifest."""
+        """The corpus of this manifest; damage in a shard that is in quarantine does not keep it from being opened."""
         real = path.resolve()
         if real not in self._open:
-            self._open[real] = Corpus.open(real)
+            try:
+                self._open[real] = Corpus.open(real)
+            except DamagedShardError:
+                self._open[real] = Corpus.open(real, quarantine=self._quarantined())
         return self._open[real]

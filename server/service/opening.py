@@ -101,4 +101,5 @@ def open_answer(
         tokenizer_digest=corpus.tokenizer_digest,
         corpus_digest=corpus.digest,
         server_time_us=time.time_ns() // 1000,
+        streams=True,
     )

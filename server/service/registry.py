@@ -15,8 +15,9 @@ from headrace.server.service.loading import Opener, new_run
 class Registry:
     """Handles by name and by id. Opening reads files, so it runs in a thread, one at a time."""
 
-    def __init__(self, store: AsyncStore) -> None:
+    def __init__(self, store: AsyncStore, *, bad_blocks: str = "fail") -> None:
         self.store = store
+        self._bad_blocks = bad_blocks
         self.opener = Opener(store.store)
         self._by_name: dict[str, RunHandle] = {}
         self._opening = asyncio.Lock()
@@ -32,7 +33,7 @@ class Registry:
             async with self._opening:
                 if name not in self._by_name:
                     view = await self.store.call(lambda _: self.opener.view(name))
-                    self._by_name[name] = RunHandle(self.store, self.opener, view)
+                    self._by_name[name] = RunHandle(self.store, self.opener, view, bad_blocks=self._bad_blocks)
         return self._by_name[name]
 
     async def by_id(self, run_id: str) -> RunHandle:

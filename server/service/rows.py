@@ -16,6 +16,7 @@ from headrace.proto.errors import UsageError
 from headrace.proto.v1 import data_pb2
 from headrace.server.plan.plan import Draw, Plan
 from headrace.server.service.library import Library
+from headrace.server.service.masked import emptied
 from headrace.server.service.view import View
 
 _BATCH_FIELD = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
@@ -39,11 +40,13 @@ class StepRows:
     real_ids: bytes
     loss_weights: bytes
     digests: bytes
+    mask_ends: bytes = b""
+    masks: bytes = b""
 
     @property
     def size(self) -> int:
         """Bytes held, nearly all of them ids."""
-        return len(self.ids) + len(self.edges) + (24 + DIGEST_BYTES) * self.rows
+        return len(self.ids) + len(self.edges) + len(self.masks) + (24 + DIGEST_BYTES) * self.rows
 
 
 @lru_cache(maxsize=64)
@@ -63,8 +66,9 @@ def build_rows(plan: Plan, library: Library, step: int, first_slot: int, rows: i
     chosen = slice(first_slot, first_slot + rows)
     names = list(plan.domains)
     domains = np.ascontiguousarray(draw.domains[chosen])
-    weights = np.ascontiguousarray(draw.loss_weights[chosen], dtype=np.float32)
-    read = library.read(plan, shape, domains, np.ascontiguousarray(draw.windows[chosen]))
+    weights = np.array(draw.loss_weights[chosen], dtype=np.float32)  # a copy: masks may change it
+    read = library.read(plan, shape, domains, np.ascontiguousarray(draw.windows[chosen]), plan.masks(step))
+    weights[emptied(read.real_ids, read.mask_ends, read.masks)] = 0.0
     row_bytes = (shape.seq_len + 1) * library.base.id_bytes
     return StepRows(
         step=step,
@@ -77,7 +81,11 @@ def build_rows(plan: Plan, library: Library, step: int, first_slot: int, rows: i
         edges=_little(read.edges, "<u4"),
         real_ids=_little(read.real_ids, "<u4"),
         loss_weights=b"" if bool((weights == 1.0).all()) else _little(weights, "<f4"),
-        digests=row_digests(read.ids, row_bytes, read.edge_ends, read.edges, names, domains, weights),
+        digests=row_digests(
+            read.ids, row_bytes, read.edge_ends, read.edges, names, domains, weights, read.mask_ends, read.masks
+        ),
+        mask_ends=_little(read.mask_ends, "<u4") if read.masks.size else b"",
+        masks=_little(read.masks, "<u4"),
     )
 
 
@@ -85,8 +93,8 @@ def slice_rows(whole: StepRows, first_slot: int, rows: int) -> StepRows:
     """Some rows of a step that is built whole: what `build_rows` makes of them, with the ids left where they are."""
     begin, end = first_slot - whole.first_slot, first_slot - whole.first_slot + rows
     width = len(whole.ids) // whole.rows
-    ends = np.frombuffer(whole.edge_ends, dtype="<u4")
-    before = int(ends[begin - 1]) if begin else 0
+    edge_ends, edges = _slice(whole.edge_ends, whole.edges, begin, end)
+    mask_ends, masks = _slice(whole.mask_ends, whole.masks, begin, end) if whole.masks else (b"", b"")
     weights = whole.loss_weights[4 * begin : 4 * end]
     return StepRows(
         step=whole.step,
@@ -95,12 +103,21 @@ def slice_rows(whole: StepRows, first_slot: int, rows: int) -> StepRows:
         seq_len=whole.seq_len,
         ids=memoryview(whole.ids)[begin * width : end * width],
         domains=whole.domains[4 * begin : 4 * end],
-        edge_ends=(ends[begin:end] - np.uint32(before)).tobytes(),
-        edges=whole.edges[4 * before : 4 * int(ends[end - 1])],
+        edge_ends=edge_ends,
+        edges=edges,
         real_ids=whole.real_ids[4 * begin : 4 * end],
         loss_weights=b"" if weights == _ONE * rows else weights,
         digests=whole.digests[DIGEST_BYTES * begin : DIGEST_BYTES * end],
+        mask_ends=mask_ends if masks else b"",
+        masks=masks,
     )
+
+
+def _slice(ends: bytes, values: bytes, begin: int, end: int) -> tuple[bytes, bytes]:
+    """Ends and values of rows [begin, end)."""
+    found = np.frombuffer(ends, dtype="<u4")
+    before = int(found[begin - 1]) if begin else 0
+    return (found[begin:end] - np.uint32(before)).tobytes(), values[4 * before : 4 * int(found[end - 1])]
 
 
 def _little(values: np.ndarray[tuple[int], np.dtype[np.generic]], kind: str) -> bytes:
@@ -126,6 +143,8 @@ def encode_answer(view: View, built: StepRows, *, seal: int, confirmed: int) -> 
         next_plan_hash=plan.hash(built.step + 1),
         real_ids=built.real_ids,
         domain_names=plan.domains if has_new else (),
+        mask_ends=built.mask_ends,
+        masks=built.masks,
     ).SerializeToString()
     ids_head = _length_prefix(_IDS_FIELD, len(built.ids))
     batch_head = _length_prefix(_BATCH_FIELD, len(rest) + len(ids_head) + len(built.ids))

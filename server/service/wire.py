@@ -13,6 +13,12 @@ import grpc
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+_KINDS: dict[tuple[bool, bool], Any] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
 
 def service_of(file: FileDescriptor, name: str) -> ServiceDescriptor:
     """The service of this name in a file."""
@@ -32,6 +38,10 @@ def handlers(service: ServiceDescriptor, servicer: object, *, raw: Collection[st
 def _handler(method: MethodDescriptor, call: Any, *, is_raw: bool) -> grpc.RpcMethodHandler[Any, Any]:
     request: Any = GetMessageClass(method.input_type)
     response: Any = GetMessageClass(method.output_type)
-    make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
-    serialize = None if is_raw else response.SerializeToString
-    return make(call, request_deserializer=request.FromString, response_serializer=serialize)
+    make = _KINDS[method.client_streaming, method.server_streaming]
+    kinds = {
+        "request_deserializer": request.FromString,
+        "response_serializer": None if is_raw else response.SerializeToString,
+    }
+    made: grpc.RpcMethodHandler[Any, Any] = make(call, **kinds)
+    return made

@@ -25,8 +25,9 @@ impl Data {
     }
 }
 
-/// Digests of rows that lie one after the other; see `headrace.native`.
+/// Digests of rows that lie one after the other; see `headrace.native`. Without masks nothing is masked.
 #[pyfunction]
+#[pyo3(signature = (ids, row_bytes, edge_ends, edges, names, domains, loss_weights, mask_ends=None, masks=None))]
 #[allow(clippy::too_many_arguments)]
 fn row_digests<'py>(
     py: Python<'py>,
@@ -37,6 +38,8 @@ fn row_digests<'py>(
     names: Vec<String>,
     domains: PyReadonlyArray1<'py, u32>,
     loss_weights: PyReadonlyArray1<'py, f32>,
+    mask_ends: Option<PyReadonlyArray1<'py, u32>>,
+    masks: Option<PyReadonlyArray1<'py, u32>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let ids = ids.view(py)?;
     let ids = (*ids).as_ref();
@@ -45,6 +48,15 @@ fn row_digests<'py>(
         domains.as_array().to_vec(),
         loss_weights.as_array().to_vec(),
     );
+    let list = |array: Option<PyReadonlyArray1<'py, u32>>| {
+        array.map_or_else(Vec::new, |array| array.as_array().to_vec())
+    };
+    let (mut mask_ends, masks) = (list(mask_ends), list(masks));
+    if masks.is_empty() {
+        mask_ends = vec![0; domains.len()];
+    }
+    check_ends("mask ends", &mask_ends, domains.len(), masks.len())
+        .map_err(PyValueError::new_err)?;
     check(
         ids,
         row_bytes,
@@ -57,7 +69,7 @@ fn row_digests<'py>(
     .map_err(PyValueError::new_err)?;
     let digests = py.detach(|| {
         let mut digests = Vec::with_capacity(16 * domains.len());
-        let mut begin = 0;
+        let (mut begin, mut masked) = (0, 0);
         for (i, &domain) in domains.iter().enumerate() {
             let end = edge_ends[i] as usize;
             digests.extend(digest::row_digest(&Row {
@@ -65,8 +77,9 @@ fn row_digests<'py>(
                 edges: &edges[begin..end],
                 domain: &names[domain as usize],
                 loss_weight: loss_weights[i],
+                masks: &masks[masked..mask_ends[i] as usize],
             }));
-            begin = end;
+            (begin, masked) = (end, mask_ends[i] as usize);
         }
         digests
     });
@@ -96,12 +109,7 @@ fn check(
             loss_weights.len()
         ));
     }
-    if !edge_ends.is_sorted() || edge_ends.last().map_or(0, |&end| end as usize) != edges.len() {
-        return Err(format!(
-            "edge ends do not rise to the number of edges, {}",
-            edges.len()
-        ));
-    }
+    check_ends("edge ends", edge_ends, rows, edges.len())?;
     match domains
         .iter()
         .find(|&&domain| domain as usize >= names.len())
@@ -112,6 +120,17 @@ fn check(
         )),
         None => Ok(()),
     }
+}
+
+fn check_ends(what: &str, ends: &[u32], rows: usize, total: usize) -> Result<(), String> {
+    let last = ends.last().map_or(0, |&end| end as usize);
+    if ends.len() != rows || !ends.is_sorted() || last != total {
+        return Err(format!(
+            "{rows} {what} must rise to their number, {total}: there are {} up to {last}",
+            ends.len()
+        ));
+    }
+    Ok(())
 }
 
 /// BLAKE3 over the row digests of a step in slot order.

@@ -21,9 +21,15 @@ create_exception!(
 );
 
 fn raise(error: StoreError) -> PyErr {
-    match error {
+    match &error {
         StoreError::Io(..) => PyOSError::new_err(error.to_string()),
-        StoreError::Damaged(..) => DamagedError::new_err(error.to_string()),
+        StoreError::Damaged(path, ..) => Python::attach(|py| {
+            let made = DamagedError::new_err(error.to_string());
+            match made.value(py).setattr("path", path.display().to_string()) {
+                Ok(()) => made,
+                Err(failed) => failed,
+            }
+        }),
         StoreError::Range(..) => PyValueError::new_err(error.to_string()),
     }
 }
@@ -68,10 +74,12 @@ type Parted<'py> = (
     Bound<'py, PyArray1<u32>>,
 );
 
-/// Path, path of the index, size, digest of the index, tokens, documents.
-type ShardTuple = (PathBuf, PathBuf, u64, [u8; 32], u64, u64);
+/// Path, path of the index, size, digest of the index, tokens, documents, whether in quarantine.
+type ShardTuple = (PathBuf, PathBuf, u64, [u8; 32], u64, u64, bool);
 
-fn shard_ref((path, index_path, size, index_digest, tokens, documents): ShardTuple) -> ShardRef {
+fn shard_ref(
+    (path, index_path, size, index_digest, tokens, documents, blind): ShardTuple,
+) -> ShardRef {
     ShardRef {
         path,
         index_path,
@@ -79,6 +87,7 @@ fn shard_ref((path, index_path, size, index_digest, tokens, documents): ShardTup
         index_digest,
         tokens,
         documents,
+        blind,
     }
 }
 
