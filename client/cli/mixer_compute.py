@@ -183,3 +183,44 @@ def loglinear(trials: Path, importance: tuple[str, ...], strength: float, **opti
         },
         warnings=(few,) if len(found) < needed else (),
     )
+
+
+@compute.command("regmix")
+@click.option("--trials", type=click.Path(path_type=Path), required=True, help="Folder that `mixer ablate` filled.")
+@click.option("--target", "importance", multiple=True, metavar="NAME=P", help="How much a domain matters; repeat.")
+@click.option("--regressor", type=click.Choice(["best", "linear", "trees"]), default="best", show_default=True)
+@click.option("--draws", type=click.IntRange(min=1), default=100_000, show_default=True, help="Candidates predicted.")
+@click.option("--top", type=click.IntRange(min=1), default=128, show_default=True, help="Best ones that are averaged.")
+@click.option("--seed", type=int, default=42, show_default=True)
+@shared
+def regmix_(
+    trials: Path, importance: tuple[str, ...], regressor: Any, draws: int, top: int, seed: int, **options: Any
+) -> None:
+    """The mean of the best of many draws, by a regression on measured mixtures (RegMix)."""
+    from headrace.mixer.regmix import RegmixSpec, regmix
+    from headrace.mixer.static import natural, uniform
+    from headrace.mixer.trials import load_trials, rank
+
+    request, found = Request(options), load_trials(trials)
+    parts = pairs(importance, option="--target", number=part) or None
+    best = rank(found, parts)[0]
+    spec = RegmixSpec(regressor=regressor, draws=draws, top=top, seed=seed)
+    prior = natural(request.tokens) if request.tokens else uniform(best.weights)
+    losses = [trial.target(parts) for trial in found]
+    result = regmix([trial.weights for trial in found], losses, prior, spec, request.bounds())
+    outside = f"fewer than {top} of {draws} draws keep the bounds; they were imposed on the answer instead"
+    request.finish(
+        "regmix",
+        result.weights,
+        convention=result.regressor,
+        parameters={"draws": draws, "top": top, "seed": seed},
+        diagnostics={
+            "predicted_target": result.predicted,
+            "best_measured": best.name,
+            "best_measured_target": best.target(parts),
+            "rank_correlation": dict(result.ranks),
+            "flops": sum(trial.flops for trial in found),
+            "seconds": sum(trial.seconds for trial in found),
+        },
+        warnings=() if result.within else (outside,),
+    )

@@ -16,6 +16,7 @@ import pytest
 from headrace.client.cli.main import run
 from headrace.mixer.embeddings import Embeddings, load_embeddings, merge
 from headrace.mixer.result import load
+from headrace.mixer.trials import Trial
 from headrace.proto.errors import ConfigError, UsageError
 
 COUNTS = "web = 3000\ncode = 200\nmath = 25\nbooks = 100\nmulti = 500\n"
@@ -173,6 +174,27 @@ def test_compare_and_content(counts: Path, tmp_path: Path) -> None:
         load(files[0]).weights
     )
     assert headrace("content", files[0], "--rate", "web=1").returncode == 2
+
+
+def test_laws_and_regressions_of_trials(tmp_path: Path) -> None:
+    """Trials of a known law: more `b` lowers both losses, up to its cap."""
+    folder, rng = tmp_path / "sweep", np.random.default_rng(8)
+    folder.mkdir()
+    for number, row in enumerate(rng.dirichlet(np.ones(2), size=20).tolist()):
+        weights = dict(zip("ab", row, strict=True))
+        losses = {"a": 2 + float(np.exp(-0.5 * row[0])), "b": 2 + float(np.exp(-2 * row[1]))}
+        trial = Trial(name=f"t{number}", weights=weights, losses=losses, setting={}, flops=1e9, seconds=2.0)
+        trial.save(folder / f"t{number}.trial.json")
+    for method in (("loglinear", "--strength", "0"), ("regmix", "--draws", "3000", "--top", "32")):
+        done = headrace("compute", *method, "--trials", folder, "--cap", "b=0.7", "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert 0.6 < found["weights"]["b"] <= 0.7 + 1e-9, method
+        assert (found["diagnostics"]["flops"], found["diagnostics"]["seconds"]) == (20e9, 40.0)
+    assert found["convention"] in ("linear", "trees")
+    assert found["diagnostics"]["predicted_target"] < 2.6
+    few = headrace("compute", "regmix", "--trials", folder, "--draws", "9", "--top", "9", "--cap", "b=0.1", "--json")
+    assert "imposed on the answer" in json.loads(few.stdout)["warnings"][0]
 
 
 def test_counts_of_a_corpus(corpus: Path) -> None:
