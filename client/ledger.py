@@ -26,6 +26,7 @@ class Ledger:
         self._told = told
         self._heard = time.monotonic()
         self._waiting: deque[data_pb2.RowsReceived] = deque()
+        self._waits = (0, 0)
 
     @property
     def taken(self) -> int:
@@ -55,12 +56,17 @@ class Ledger:
             self._taken = step + 1
             self._waiting.extend(parts)
 
+    def waits(self, seconds: float, stalls: int) -> None:
+        """What the trainer's waiting has come to; the next confirmation tells the server."""
+        self._waits = (int(seconds * 1e6), stalls)
+
     def next(self, *, always: bool = False) -> data_pb2.Confirmation | None:
         """A confirmation to send, or None when there is nothing to tell. Answer it with `done` or `failed`."""
         with self._lock:
             if not always and not self.behind:
                 return None
-            confirmation = data_pb2.Confirmation(next_step=self._taken)
+            waited_us, stalls = self._waits
+            confirmation = data_pb2.Confirmation(next_step=self._taken, waited_us=waited_us, stalls=stalls)
             rows = 0
             while self._waiting and rows < _ROWS_AT_ONCE:
                 rows += len(self._waiting[0].row_digests) // 16

@@ -105,6 +105,7 @@ class Prefetcher:
                     warned += 1
                     self.stats.stalls += warned == 1
                     log.warning("%s", self._stall(step, waited))
+                    self._ledger.waits(self.stats.wait_seconds + waited, self.stats.stalls)
                 self._changed.wait(min(self._settings.stall_log, self._settings.stall_timeout - waited))
             self._count(time.monotonic() - begin)
             return self._hand_out(step)
@@ -140,6 +141,7 @@ class Prefetcher:
     def _count(self, waited: float) -> None:
         self.stats.wait_seconds += waited
         self.stats.longest_wait = max(self.stats.longest_wait, waited)
+        self._ledger.waits(self.stats.wait_seconds, self.stats.stalls)
 
     def _stall(self, step: int, waited: float) -> str:
         rank = self._session.rank

@@ -116,12 +116,16 @@ class Shape(_message.Message):
     def __init__(self, from_step: _Optional[int] = ..., to_step: _Optional[int] = ..., batch: _Optional[int] = ..., seq_len: _Optional[int] = ...) -> None: ...
 
 class Confirmation(_message.Message):
-    __slots__ = ("next_step", "received")
+    __slots__ = ("next_step", "received", "waited_us", "stalls")
     NEXT_STEP_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    WAITED_US_FIELD_NUMBER: _ClassVar[int]
+    STALLS_FIELD_NUMBER: _ClassVar[int]
     next_step: int
     received: _containers.RepeatedCompositeFieldContainer[RowsReceived]
-    def __init__(self, next_step: _Optional[int] = ..., received: _Optional[_Iterable[_Union[RowsReceived, _Mapping]]] = ...) -> None: ...
+    waited_us: int
+    stalls: int
+    def __init__(self, next_step: _Optional[int] = ..., received: _Optional[_Iterable[_Union[RowsReceived, _Mapping]]] = ..., waited_us: _Optional[int] = ..., stalls: _Optional[int] = ...) -> None: ...
 
 class RowsReceived(_message.Message):
     __slots__ = ("step", "first_slot", "row_digests")

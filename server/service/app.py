@@ -29,13 +29,14 @@ from headrace.server.service.building import StoppedError, build_missing
 from headrace.server.service.config import ServerConfig
 from headrace.server.service.control import ControlService
 from headrace.server.service.data import DataService
+from headrace.server.service.exposition import certificate_end, watched
 from headrace.server.service.feedback import FeedbackService
-from headrace.server.service.figures import run_figures
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.interceptors import Authorized, Errors, Measured
 from headrace.server.service.malloc import keep_freed_memory
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
+from headrace.server.service.run_metrics import RunCollector
 from headrace.server.service.tls import server_credentials
 from headrace.server.service.wire import handlers, service_of
 from headrace.server.watch.drift_figures import DriftFigure
@@ -70,6 +71,7 @@ class Server:
         self.config = config
         self.registry = registry
         self.metrics = metrics
+        registry.on_built = metrics.built
         self._audit = audit
         self.port = 0
         self.metrics_port = 0
@@ -122,7 +124,11 @@ class Server:
         self._errors.closed = words
 
     async def _start_page(self) -> None:
-        self.metrics.watch(lambda: [run_figures(handle) for handle in self.registry.handles])
+        certificate = self.config.tls.certificate if self.config.tls else None
+        runs = RunCollector(
+            lambda: watched(self.registry.handles, self.drift, self.metrics.losses), certificate_end(certificate)
+        )
+        self.metrics.registry.register(runs)
         if self.config.metrics is None:
             return
         self._page = HttpServer(

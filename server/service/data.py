@@ -137,6 +137,7 @@ class DataService:
             handle.touch(token)
             return
         await handle.hear(token, said.next_step)
+        self._metrics.waited(handle.view.run.name, token, said.waited_us, said.stalls)
         if said.received:
             await self._received.compare(handle, label, said.received)
 

@@ -48,6 +48,7 @@ class FeedbackService:
                 refused.append(f"domain `{loss.domain}`: {reason}")
             else:
                 good.append(_report(request, loss, reporter))
+                self._metrics.losses.add(handle.view.run.name, loss.domain, request.step, loss.loss_sum, loss.tokens)
         if good:
             await handle.store_losses(good)
         return pb.ReportLossesResponse(accepted=len(good), refused=refused)

@@ -14,7 +14,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from headrace.proto.errors import ConflictError, DataLossError, FencedError, HeadraceError, OutOfRangeError
+from headrace.proto.errors import (
+    ConflictError,
+    DataLossError,
+    FencedError,
+    HeadraceError,
+    LimitError,
+    OutOfRangeError,
+)
 from headrace.server.control.aio import AsyncStore
 from headrace.server.control.events import Check, Wish
 from headrace.server.control.leases import Granted, OpenLease
@@ -39,9 +46,11 @@ class RunHandle:
     """A run that this server serves."""
 
     def __init__(self, store: AsyncStore, opener: Opener, view: View, *, bad_blocks: str = "fail") -> None:
+        self.on_built: Callable[[float], None] = lambda seconds: None
         self.view = view
         self.store_error: HeadraceError | None = None
         self.data_error: DataLossError | None = None
+        self.checksum_failures = 0
         self.missing = ""
         self.built = BuiltSteps()
         self._store = store
@@ -89,6 +98,12 @@ class RunHandle:
         self._words[token] = max(next_step, self._words.get(token, 0))
         if self._target() > self.view.run.seal:
             self._wake.set()
+
+    @property
+    def store_refuses_writes(self) -> bool:
+        """Whether the store answered the last write by saying that it is full or read-only."""
+        words = str(self.store_error or "")
+        return isinstance(self.store_error, LimitError) or "readonly" in words or "read-only" in words
 
     def touch(self, token: bytes) -> None:
         """A rank was heard, without news."""
@@ -263,9 +278,11 @@ class RunHandle:
         built: list[StepRows] = []
         for step in range(view.run.seal, target):
             try:
-                batch = view.plan.shape(step).batch
+                batch, started = view.plan.shape(step).batch, time.perf_counter()
                 built.append(await asyncio.to_thread(build_rows, view.plan, view.library, step, 0, batch))
+                self.on_built(time.perf_counter() - started)
             except DataLossError as error:
+                self._count(error)
                 if await self._quarantined(view, error):
                     self._wake.set()  # plan again under the log with the event in it
                     return built
@@ -275,6 +292,11 @@ class RunHandle:
                 return built
         self.data_error = None
         return built
+
+    def _count(self, error: DataLossError) -> None:
+        """Each failure once, however often it is met again while it lasts."""
+        if self.data_error is None or str(self.data_error) != str(error):
+            self.checksum_failures += 1
 
     async def _quarantined(self, view: View, error: DataLossError) -> bool:
         """Masks the shard that an error is about from the first unsealed step on, where the server is told to."""

@@ -1,21 +1,19 @@
-"""What the server counts, for Prometheus.
+"""What one server process counts, for Prometheus: messages, bytes, times, refusals, and what trainers tell of waiting.
 
-Figures of the stream (tokens, shares, epochs) are computed at the scrape from `plan.cursor(confirmed)`: a batch asked
-for twice, or by two replicas, counts once, and a restart goes on from the durable value. Figures of the service
-(messages, bytes, times) are this process's own. Labels are run, domain, reason, method and code only, so the number of
-series is bounded by runs x domains; domains beyond 256 of a run are summed as `other`.
+Counters start from 0 with the process. Figures of the stream, which every server gives alike, are in `run_metrics`.
+Labels are names of runs, domains, methods and classes of errors, never a step, rank, client or file: the number of
+series is bounded, whoever comes and goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import OrderedDict
 
-from headrace.server.service.figures import DomainFigures, RunFigures
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_MOST_RANKS = 65_536
+_LOSS_STEPS = 8
 
 
 class Metrics:
@@ -25,6 +23,8 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._of_run: dict[str, tuple[Counter, Counter]] = {}
+        self.losses = Losses()
+        self._told: dict[bytes, tuple[int, int]] = {}
         self._of_method: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         Info("headrace_build", "Version of this server.", registry=self.registry).info({"version": version})
         self._batches = Counter(
@@ -45,6 +45,15 @@ class Metrics:
             "Rows that a client received with another digest.",
             ["run"],
             registry=self.registry,
+        )
+        self._waited = Counter(
+            "headrace_trainer_wait_seconds",
+            "Time that ranks have waited for batches, summed over ranks, as they tell.",
+            ["run"],
+            registry=self.registry,
+        )
+        self._stalls = Counter(
+            "headrace_trainer_stalls", "Waits that a rank found too long, as it tells.", ["run"], registry=self.registry
         )
         self._losses = Counter(
             "headrace_loss_reports", "Loss values by result.", ["run", "reason"], registry=self.registry
@@ -100,60 +109,37 @@ class Metrics:
         handled.inc()
         handling.observe(seconds)
 
-    def watch(self, figures: Callable[[], Iterable[RunFigures]]) -> None:
-        """Computes the figures of every open run at each scrape."""
-        self.registry.register(_RunCollector(figures))
+    def waited(self, run: str, token: bytes, waited_us: int, stalls: int) -> None:
+        """A rank tells what its waiting has come to since it opened the run.
+
+        The first word of a rank that this process hears is where its counting starts.
+        """
+        before_us, before = self._told.get(token, (waited_us, stalls))
+        if len(self._told) > _MOST_RANKS:
+            self._told.clear()
+        self._told[token] = (waited_us, stalls)
+        self._waited.labels(run).inc(max(0, waited_us - before_us) / 1e6)
+        self._stalls.labels(run).inc(max(0, stalls - before))
 
 
-class _RunCollector(Collector):
-    def __init__(self, figures: Callable[[], Iterable[RunFigures]]) -> None:
-        self._figures = figures
+class Losses:
+    """The mean loss of each domain over the newest steps that were reported to this server."""
 
-    def describe(self) -> Iterable[Metric]:
-        return ()
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], OrderedDict[int, tuple[float, int]]] = {}
 
-    def collect(self) -> Iterator[Metric]:
-        runs = list(self._figures())
-        yield from _run_families(runs)
-        yield from _domain_families(runs)
+    def add(self, run: str, domain: str, step: int, loss_sum: float, tokens: int) -> None:
+        """One rank's part of a step."""
+        steps = self._sums.setdefault((run, domain), OrderedDict())
+        old_sum, old_tokens = steps.get(step, (0.0, 0))
+        steps[step] = (old_sum + loss_sum, old_tokens + tokens)
+        if len(steps) > _LOSS_STEPS:
+            del steps[min(steps)]
 
-
-def _run_families(runs: list[RunFigures]) -> Iterator[Metric]:
-    gauges: tuple[tuple[str, str, Callable[[RunFigures], float]], ...] = (
-        ("headrace_seal_step", "First step that is not sealed.", lambda run: run.seal),
-        ("headrace_confirmed_step", "Steps that the trainer has taken.", lambda run: run.confirmed),
-        ("headrace_lead_steps", "Steps that the seal may be ahead of confirmed.", lambda run: run.lead),
-        ("headrace_segment", "Segment of the first unsealed step.", lambda run: run.segment),
-        ("headrace_slowest_rank_step", "Next step of the rank that is furthest behind.", lambda run: run.slowest_rank),
-        ("headrace_open_ranks", "Ranks that hold the lease.", lambda run: run.ranks),
-        (
-            "headrace_generation_missing",
-            "1 when a generation of the log is not open on this server.",
-            lambda run: float(run.generation_missing),
-        ),
-        ("headrace_store_up", "1 when the control store answered the last call.", lambda run: float(run.store_up)),
-    )
-    for name, text, value in gauges:
-        family = GaugeMetricFamily(name, text, labels=["run"])
-        for run in runs:
-            family.add_metric([run.name], value(run))
-        yield family
-
-
-def _domain_families(runs: list[RunFigures]) -> Iterator[Metric]:
-    gauges: tuple[tuple[str, str, Callable[[DomainFigures], float]], ...] = (
-        ("headrace_target_weight_ratio", "Target part of real tokens.", lambda domain: domain.target),
-        ("headrace_served_share_ratio", "Realized part of real tokens so far.", lambda domain: domain.share),
-        ("headrace_domain_epochs", "Tokens served over tokens in the domain.", lambda domain: domain.epochs),
-    )
-    for name, text, value in gauges:
-        family = GaugeMetricFamily(name, text, labels=["run", "domain"])
-        for run in runs:
-            for domain in run.domains:
-                family.add_metric([run.name, domain.name], value(domain))
-        yield family
-    served = CounterMetricFamily("headrace_served_tokens", "Real tokens in confirmed steps.", labels=["run", "domain"])
-    for run in runs:
-        for domain in run.domains:
-            served.add_metric([run.name, domain.name], domain.tokens)
-    yield served
+    def mean(self, run: str, domain: str) -> float | None:
+        """Nats a token; None when nothing was reported."""
+        steps = self._sums.get((run, domain))
+        if not steps:
+            return None
+        tokens = sum(count for _, count in steps.values())
+        return sum(total for total, _ in steps.values()) / tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from headrace.proto.errors import ConfigError, NotFoundError
@@ -18,6 +19,7 @@ class Registry:
     def __init__(self, store: AsyncStore, *, bad_blocks: str = "fail") -> None:
         self.store = store
         self._bad_blocks = bad_blocks
+        self.on_built: Callable[[float], None] = lambda seconds: None
         self.opener = Opener(store.store)
         self._by_name: dict[str, RunHandle] = {}
         self._opening = asyncio.Lock()
@@ -33,7 +35,9 @@ class Registry:
             async with self._opening:
                 if name not in self._by_name:
                     view = await self.store.call(lambda _: self.opener.view(name))
-                    self._by_name[name] = RunHandle(self.store, self.opener, view, bad_blocks=self._bad_blocks)
+                    handle = RunHandle(self.store, self.opener, view, bad_blocks=self._bad_blocks)
+                    handle.on_built = self.on_built
+                    self._by_name[name] = handle
         return self._by_name[name]
 
     async def by_id(self, run_id: str) -> RunHandle:
