@@ -6,8 +6,8 @@
     segment(step), weights(step), shape(step), end
 
 A plan never changes: `with_events` makes another one, which keeps every anchor below the first step that differs. The
-work of any answer is bounded by the distance to the nearest anchor, and stretches of constant weights cost a few
-hundred nanoseconds a step, or nothing beyond one period of the draw. Branches are in `headrace.server.plan.branched`.
+work of any answer is bounded by the distance to the nearest anchor; stretches of constant weights in the balanced draw
+cost a few hundred steps however long they are. Branches are in `headrace.server.plan.branched`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +24,8 @@ import numpy.typing as npt
 from headrace.native import Piece
 from headrace.proto.errors import OutOfRangeError, UsageError
 from headrace.server.plan import cursor as cursors
-from headrace.server.plan.cursor import Anchors, Cursor, Words
+from headrace.server.plan.anchors import Anchors, damaged, from_text, to_text
+from headrace.server.plan.cursor import Cursor, Words
 from headrace.server.plan.facts import CorpusFacts
 from headrace.server.plan.log import Event, GrowBody, MaskBody, content, live
 from headrace.server.plan.pieces import grown, make_piece
@@ -31,6 +33,9 @@ from headrace.server.plan.shapes import Shape, shapes_of
 from headrace.server.plan.shares import PARTS
 from headrace.server.plan.spec import RunSpec
 from headrace.server.plan.timeline import Span, Timeline, make_timeline
+
+WALK, LEAP = 1 << 14, 1 << 22
+"""Steps between the marks that a long walk leaves, where each step costs its time and where most are leapt over."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -113,7 +118,9 @@ class Plan:
     def draw(self, step: int) -> Draw:
         """The slots of a step. Raises OutOfRangeError at or beyond the end."""
         span = self.span(step)
-        slots, ended = self.piece(span).deal(self.state(step), step)
+        state = self.state(step)
+        with _sound(step):
+            slots, ended = self.piece(span).deal(state, step)
         if slots is None:
             raise self._beyond(step, step, ended)
         domains, passes, indices, windows = slots
@@ -127,7 +134,7 @@ class Plan:
 
     def anchor(self, step: int) -> str:
         """The cursor of a step as the store keeps it."""
-        return self.cursor(step).to_json()
+        return to_text(self.cursor(step), self.hash(step))
 
     def state(self, step: int) -> Words:
         """The kernel's state at the start of a step; rows as `names`."""
@@ -136,7 +143,7 @@ class Plan:
     def _cursor(self, step: int) -> Cursor:
         if not self.first <= step <= self.timeline.steps:
             raise self._beyond(step, self.timeline.steps, None)
-        cursor, ended = self._walk(self._anchors.nearest(step), step)
+        cursor, ended = self._walk(self._nearest(step), step)
         if ended is not None:
             raise self._beyond(step, cursor.step, ended)
         return cursor
@@ -145,13 +152,30 @@ class Plan:
         """From a cursor to a step, or to where the run ends before and by which domain."""
         while cursor.step < step:
             span = self.span(cursor.step)
-            wanted = min(span.end, step) - cursor.step
-            state, made, ended = self.piece(span).advance(cursor.state, cursor.step, wanted)
+            wanted = min(min(span.end, step) - cursor.step, self._stride(span, step - cursor.step))
+            with _sound(cursor.step):
+                state, made, ended = self.piece(span).advance(cursor.state, cursor.step, wanted)
             cursor = Cursor(step=cursor.step + made, domains=self.names, state=state)
-            self._anchors.remember(cursor)
+            self._anchors.remember(cursor, mark=cursor.step < step)
             if ended is not None:
                 return cursor, ended
         return cursor, None
+
+    def _stride(self, span: Span, far: int) -> int:
+        """How far to go before a mark is left: the kernel leaps over constant weights, and walks where they move."""
+        walks = span.source.following is not None or self.spec.draw != "balanced"
+        return WALK if walks else max(LEAP, far // 8)
+
+    def _nearest(self, step: int) -> Cursor:
+        """The nearest cursor at or before a step; one from the store only if it can be of this plan."""
+
+        def read(at: int, text: str) -> Cursor:
+            cursor = from_text(text, at, self.names, self.hash(at))
+            with _sound(at):
+                self.piece(self.span(at - 1)).check(cursor.state)
+            return cursor
+
+        return self._anchors.nearest(step, read)
 
     # ---- what is known of a step without its cursor
 
@@ -261,7 +285,7 @@ class Plan:
         steps = self.timeline.steps
         reach = steps if self.known_until is None else min(self.known_until, steps)
         if any(self._may_end(span) for span in self.spans() if span.end <= reach):
-            cursor, ended = self._walk(self._anchors.nearest(reach), reach)
+            cursor, ended = self._walk(self._nearest(reach), reach)
             if ended is not None:
                 return End(step=cursor.step, reason=self._why(ended))
         return End(step=steps, reason="the last phase is over")
@@ -312,6 +336,15 @@ class Plan:
         for event in self.live:
             hashes.append(hashlib.sha256(hashes[-1] + content(event)).digest())
         return hashes
+
+
+@contextmanager
+def _sound(step: int) -> Iterator[None]:
+    """Says in words that the kernel refuses a cursor: only an anchor that was damaged can have led to it."""
+    try:
+        yield
+    except ValueError as error:
+        raise damaged(step, str(error)) from None
 
 
 def _domains(first: Sequence[str], grows: Sequence[Event]) -> tuple[str, ...]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import threading
+import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
-from headrace.proto.errors import DataLossError
-from headrace.server.plan.cursor import RECENT, Anchors, Cursor, empty, from_json
-from headrace.server.plan.plan import Plan
+from headrace.proto.errors import DataLossError, OutOfRangeError
+from headrace.server.plan.anchors import MOST_MARKS, RECENT, Anchors, from_text, to_text
+from headrace.server.plan.cursor import Cursor, empty
+from headrace.server.plan.log import canonical
+from headrace.server.plan.plan import WALK, Plan
+from headrace.server.plan.spec import Point
+from random_runs import make_run
 from small import phase, plan, spec, weights
 
 RUN = spec(phase({"a": 0.5, "b": 0.5}, 400))
@@ -19,33 +28,89 @@ def fresh(anchors: tuple[tuple[int, str], ...] = ()) -> Plan:
     return Plan(RUN, plan(RUN, TOKENS).facts, (), anchors)
 
 
+def signed(values: dict[str, Any]) -> str:
+    """An anchor of anything, with a digest that is right."""
+    body = canonical(values)
+    return f"{hashlib.sha256(body.encode()).hexdigest()} {body}"
+
+
+def document(text: str) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(text.partition(" ")[2])
+    return values
+
+
 def test_round_trip_is_exact() -> None:
-    text = fresh().anchor(123)
-    assert from_json(text, ("a", "b")).to_json() == text
-    big = json.loads(text)
+    text, stream = fresh().anchor(123), fresh()
+    assert to_text(from_text(text, 123, ("a", "b"), stream.hash(123)), stream.hash(123)) == text
+    big = document(text)
     big["domains"]["a"][3] = (1 << 63) - 1
-    assert from_json(json.dumps(big), ("a", "b")).state[0, 3] == (1 << 63) - 1
+    assert from_text(signed(big), 123, ("a", "b"), stream.hash(123)).state[0, 3] == (1 << 63) - 1
 
 
-def damaged() -> list[str]:
-    good = json.loads(fresh().anchor(123))
-    row = good["domains"]["a"]
-    return [
-        "",
-        "[]",
-        "{}",
-        json.dumps({**good, "schema": 2}),
-        json.dumps({**good, "domains": {**good["domains"], "z": row}}),
-        json.dumps({**good, "domains": {"a": row[:-1]}}),
-        json.dumps({**good, "domains": {"a": [*row[:2], row[4] + 1, *row[3:]]}}),
-        json.dumps({**good, "domains": {"a": [-1, *row[1:]]}}),
+@pytest.mark.parametrize("order", ["full", "blocks"])
+def test_any_byte_that_changes_is_refused(order: str) -> None:
+    """Every byte in turn, two ways, and every cut."""
+    stream = Plan(replace(RUN, order=order, block_tokens=160), plan(RUN, TOKENS).facts)
+    text = stream.anchor(123)
+    rng = random.Random(len(text))
+    for place in range(len(text)):
+        for wrong in (chr(ord(text[place]) ^ 1 << rng.randrange(7)), ""):
+            bad = text[:place] + wrong + text[place + 1 :]
+            with pytest.raises(DataLossError, match="--forget-anchors"):
+                Plan(stream.spec, stream.facts, (), [(123, bad)]).cursor(123)
+
+
+def test_no_number_makes_the_kernel_panic() -> None:
+    """Every field of an anchor whose digest is right, at odd values: an error in words, or an answer."""
+    runs = [make_run(seed) for seed in range(60)]
+    refused = 0
+    for run in runs:
+        whole = run.plan()
+        step = max(1, (whole.end or 0) * 2 // 3)
+        if whole.end is None or step >= whole.end:
+            continue
+        good = document(whole.anchor(step))
+        rng = random.Random(run.seed)
+        for name, row in good["domains"].items():
+            for place, right in enumerate(row):
+                values = {0, 1, right + 1, max(right - 1, 0), right ^ 1 << rng.randrange(64), 1 << 62, (1 << 64) - 1}
+                for value in values - {right}:
+                    changed = {**good["domains"], name: [*row[:place], value, *row[place + 1 :]]}
+                    bad = run.plan(anchors=((step, signed({**good, "domains": changed})),))
+                    try:
+                        bad.draw(step)
+                        bad.cursor(whole.end)
+                    except DataLossError as error:
+                        assert "--forget-anchors" in str(error)
+                        refused += 1
+                    except OutOfRangeError:  # a cap is reached at another step
+                        pass
+    assert refused > 1000
+
+
+def test_anchors_of_another_step_log_corpus_or_version_are_refused() -> None:
+    good = fresh().anchor(123)
+    values = document(good)
+    row = values["domains"]["a"]
+    moved = weights((), 50, a=0.9, b=0.1)
+    other = Plan(RUN, replace(fresh().facts, digest=bytes([7]) * 32))
+    cases = [
+        ("", "its bytes have changed"),
+        ("[]", "its bytes have changed"),
+        (good.partition(" ")[2], "its bytes have changed"),
+        (signed({}), "KeyError"),
+        (signed({**values, "schema": 1}), "another version or another step"),
+        (fresh().anchor(124), "another version or another step"),
+        (Plan(RUN, fresh().facts, moved).anchor(123), "made with plan hash"),
+        (other.anchor(123), "made with plan hash"),
+        (signed({**values, "domains": {**values["domains"], "z": row}}), "domains or fields"),
+        (signed({**values, "domains": {"a": row[:-1]}}), "ValueError|domains or fields"),
+        (signed({**values, "domains": {"a": [-1, *row[1:]]}}), "OverflowError"),
+        (signed({**values, "domains": {**values["domains"], "a": [1, *row[1:]]}}), "credits do not sum to nothing"),
     ]
-
-
-@pytest.mark.parametrize("text", damaged(), ids=range(len(damaged())))
-def test_damaged_anchors_are_refused(text: str) -> None:
-    with pytest.raises(DataLossError, match="delete the anchors of the run"):
-        fresh(((123, text),)).draw(200)
+    for text, why in cases:
+        with pytest.raises(DataLossError, match=why):
+            fresh(((123, text),)).draw(200)
 
 
 def test_anchors_are_read_only_when_needed() -> None:
@@ -54,12 +119,40 @@ def test_anchors_are_read_only_when_needed() -> None:
     assert plans.anchor(100) == fresh().anchor(100)
 
 
+def of_step(step: int) -> Cursor:
+    return Cursor(step=step, domains=("a",), state=empty(("a",)).state)
+
+
+def unread(step: int, text: str) -> Cursor:
+    raise AssertionError(f"{step}: {text}")
+
+
 def test_only_the_latest_few_are_remembered() -> None:
     cache = Anchors(empty(("a",)))
     for step in range(1, 100):
-        cache.remember(Cursor(step=step, domains=("a",), state=empty(("a",)).state))
-    assert cache.nearest(1000).step == 99
-    assert cache.nearest(99 - RECENT).step == 0
+        cache.remember(of_step(step))
+    assert cache.nearest(1000, unread).step == 99
+    assert cache.nearest(99 - RECENT, unread).step == 0
+
+
+def test_marks_stay_and_are_thinned_evenly() -> None:
+    cache = Anchors(empty(("a",)))
+    for step in range(1, 3 * MOST_MARKS):
+        cache.remember(of_step(step), mark=True)
+    found = [cache.nearest(step, unread).step for step in range(0, 3 * MOST_MARKS, 64)]
+    assert len(set(found)) > len(found) // 2
+    assert all(step - 64 <= at <= step for at, step in zip(found, range(0, 3 * MOST_MARKS, 64), strict=True))
+
+
+def test_a_walk_leaves_marks_where_steps_cost_their_time() -> None:
+    points = (Point(at=0, weights={"a": 1.0}, curve="linear"), Point(at=99_999, weights={"b": 1.0}))
+    stream = plan(spec(phase({}, 100_000, points=points)), TOKENS)
+    far = stream.anchor(99_000)
+    begin = time.perf_counter()
+    stream.cursor(98_000)
+    back = time.perf_counter() - begin
+    assert back < 0.1, f"{back:.3f} s to go 1,000 steps back; a mark is at most {WALK} steps before"
+    assert Plan(stream.spec, stream.facts).anchor(99_000) == far
 
 
 def test_an_anchor_beyond_a_change_is_dropped_and_one_before_is_kept() -> None:

@@ -3,6 +3,7 @@
 //! The rule, slot by slot: the slot goes to the domain with most credit, ties to the smallest name, and costs it one
 //! window. So a step's slots are the `batch` largest of {credit_i - j : j = 0, 1, ...}, which needs no loop over slots.
 
+use super::leap::leap;
 use super::{SHARE_BITS, WHOLE};
 
 const MASK: i64 = WHOLE - 1;
@@ -31,6 +32,19 @@ pub fn give(credits: &mut [i64], batch: u64, counts: &mut [u64], scratch: &mut V
         credits[i] -= WHOLE;
         counts[i] += 1;
     }
+}
+
+/// Adds what a step adds.
+pub fn add(credits: &mut [i64], adds: &[i64]) {
+    credits
+        .iter_mut()
+        .zip(adds)
+        .for_each(|(credit, add)| *credit += add);
+}
+
+/// No turn leaves less credit than this: the lowest threshold of a step lies at the mean of credits, which never moves.
+pub fn least_credit(credits: &[i64]) -> i64 {
+    credits.iter().sum::<i64>().div_euclid(credits.len() as i64) - WHOLE
 }
 
 /// The highest level such that at least `batch` of the values credit_i - j lie at or above it (in whole windows).
@@ -77,9 +91,42 @@ pub struct Bulk<'a> {
 impl Bulk<'_> {
     /// Makes at most `steps` steps; returns how many.
     ///
+    /// Far steps are leapt to, as long as no limit can be reached before. Where extremes are asked for every step counts,
+    /// and only whole periods are skipped.
+    pub fn run(&mut self, steps: u64) -> u64 {
+        if self.seen.is_some() {
+            return self.by_periods(steps);
+        }
+        let far = self.unlimited_steps().min(steps);
+        let Some(credits) = leap(self.credits, self.adds, self.batch, far) else {
+            return self.steps(steps);
+        };
+        for (i, credit) in credits.into_iter().enumerate() {
+            let owed = i128::from(self.adds[i]) * i128::from(far) + i128::from(self.credits[i]);
+            self.counts[i] += ((owed - i128::from(credit)) >> SHARE_BITS) as u64;
+            self.credits[i] = credit;
+        }
+        far + self.steps(steps - far)
+    }
+
+    /// Steps for which no domain can be given more than its limit, whatever the order of turns.
+    fn unlimited_steps(&self) -> u64 {
+        let floor = least_credit(self.credits);
+        let steps_of = |i: usize| {
+            let room = i128::from(self.limits[i] - self.counts[i]) << SHARE_BITS;
+            let at_once = i128::from(self.credits[i]) - i128::from(floor.min(self.credits[i]));
+            (room - at_once).max(0) as u128 / self.adds[i].max(1) as u128
+        };
+        let limited = (0..self.limits.len()).filter(|&i| self.limits[i] != u64::MAX);
+        limited
+            .map(|i| u64::try_from(steps_of(i)).unwrap_or(u64::MAX))
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
     /// Credits come back after `period` steps if they do at all, and from 0 they do: each then has a whole number of
     /// windows of credit, more than -1 and 0 in sum. So long stretches cost one period and a multiplication.
-    pub fn run(&mut self, steps: u64) -> u64 {
+    fn by_periods(&mut self, steps: u64) -> u64 {
         let period = self.period();
         let mut done = 0;
         while steps - done > 2 * period {
@@ -160,10 +207,7 @@ impl Bulk<'_> {
     }
 
     fn step(&mut self, scratch: &mut Vec<u64>) {
-        self.credits
-            .iter_mut()
-            .zip(self.adds)
-            .for_each(|(credit, add)| *credit += add);
+        add(self.credits, self.adds);
         give(self.credits, self.batch, self.counts, scratch);
         if let Some(seen) = &mut self.seen {
             watch(seen, self.credits.iter().copied());
@@ -173,10 +217,7 @@ impl Bulk<'_> {
     /// One step, unless it takes a domain beyond its limit; then nothing changes.
     fn checked_step(&mut self, scratch: &mut Vec<u64>) -> bool {
         let (mut credits, mut counts) = (self.credits.to_vec(), self.counts.to_vec());
-        credits
-            .iter_mut()
-            .zip(self.adds)
-            .for_each(|(credit, add)| *credit += add);
+        add(&mut credits, self.adds);
         give(&mut credits, self.batch, &mut counts, scratch);
         if counts
             .iter()

@@ -50,8 +50,8 @@ pub struct Layout<'a> {
 impl Blocks {
     /// The order of a pass over the first `generations` generations.
     pub fn layout(&self, pass: u64, generations: u64) -> Layout<'_> {
+        let groups = self.groups(generations);
         let generations = &self.generations[..generations as usize];
-        let groups: u64 = generations.iter().map(|generation| generation.groups).sum();
         let order = (groups > 0)
             .then(|| Permutation::new(rng::key(self.seed, "groups", pass, &self.name), groups));
         let mut layout = Layout {
@@ -63,6 +63,12 @@ impl Blocks {
         };
         layout.shorts = layout.find_shorts();
         layout
+    }
+
+    /// Groups of the first `generations` generations.
+    pub fn groups(&self, generations: u64) -> u64 {
+        let used = &self.generations[..generations as usize];
+        used.iter().map(|one| one.groups).sum()
     }
 
     /// (windows, real tokens) of the first `generations` generations.

@@ -70,6 +70,73 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// From any credits that a draw can come to, also where domains of weight 0 keep some.
+    #[test]
+    fn a_leap_is_a_walk(
+        seed: u64, k in 1_usize..12, skew in 0_i32..7, batch in 1_u64..40, before in 0_u64..50, steps in 1_u64..4_000,
+        kept in prop::collection::vec(-2 * WHOLE..2 * WHOLE, 12), limit in 1_u64..20_000, limited: bool, coarse: bool,
+    ) {
+        let mut shares = random_shares(seed, k, skew);
+        if coarse {
+            shares.iter_mut().for_each(|share| *share = (*share >> 28).max(1) << 28);
+        }
+        let excess = shares.iter().sum::<i64>() - WHOLE;
+        let most = (0..k).max_by_key(|&i| shares[i]).unwrap();
+        shares[most] -= excess;
+        prop_assume!(shares[most] > 0);
+        let adds: Vec<i64> = shares.iter().map(|share| share * batch as i64).collect();
+        let mut credits: Vec<i64> = if coarse { kept.iter().map(|part| part >> 28 << 28).collect() } else { kept };
+        credits.truncate(k);
+        let mut scratch = Vec::new();
+        for _ in 0..before {
+            super::balanced::add(&mut credits, &adds);
+            give(&mut credits, batch, &mut vec![0; k], &mut scratch);
+        }
+        let limits = vec![if limited { limit } else { u64::MAX }; k];
+        let (mut slow, mut given, mut made) = (credits.clone(), vec![0; k], 0);
+        while made < steps {
+            let (mut next, mut counts) = (slow.clone(), given.clone());
+            super::balanced::add(&mut next, &adds);
+            give(&mut next, batch, &mut counts, &mut scratch);
+            if counts.iter().zip(&limits).any(|(count, limit)| count > limit) {
+                break;
+            }
+            (slow, given, made) = (next, counts, made + 1);
+        }
+        if let Some(found) = super::leap::leap(&credits, &adds, batch, made) {
+            prop_assert_eq!(found, slow.clone());
+        }
+        let mut counts = vec![0; k];
+        let mut bulk =
+            Bulk { credits: &mut credits, adds: &adds, batch, limits: &limits, counts: &mut counts, seen: None };
+        prop_assert_eq!(bulk.run(steps), made);
+        prop_assert_eq!((credits, counts), (slow, given));
+    }
+}
+
+/// Most far steps are leapt to; printed with `-- --nocapture`.
+#[test]
+fn leaps_are_found() {
+    let (mut found, mut tried) = (0, 0);
+    for seed in 0..200 {
+        let k = 1 + (seed as usize * 7) % 60;
+        let batch = [1, 7, 64, 512, 1024][seed as usize % 5];
+        let shares = random_shares(seed, k, 1 + (seed % 4) as i32);
+        let adds: Vec<i64> = shares.iter().map(|share| share * batch as i64).collect();
+        let wait = WHOLE / adds.iter().min().unwrap() + 2;
+        if wait < 10_000 {
+            tried += 1;
+            found +=
+                u32::from(super::leap::leap(&vec![0; k], &adds, batch, 40 * wait as u64).is_some());
+        }
+    }
+    println!("{found} of {tried} leaps within 20 waits of the rarest domain");
+    assert!(tried > 60 && found * 10 >= tried * 9);
+}
+
 fn piece(k: usize, batch: u32) -> Piece {
     let view = View {
         id: 1,

@@ -50,8 +50,8 @@ impl MemberArgs {
         let blocks = match self.blocks {
             None => None,
             Some(groups) => match groups_of(seed, &self.name, groups) {
-                Some(blocks) => Some(blocks),
-                None => return wrong("its groups do not hold its windows"),
+                Some(blocks) if blocks.generations.len() as u64 == self.generations => Some(blocks),
+                _ => return wrong("its groups do not hold its windows"),
             },
         };
         Ok(Member {

@@ -81,7 +81,7 @@ impl PyPiece {
         step: u64,
         steps: u64,
     ) -> PyResult<(Bound<'py, PyArray2<u64>>, u64, Option<usize>)> {
-        let domains = self.domains(&state)?;
+        let domains = self.sound(&state)?;
         let advanced = py.detach(|| self.0.advance(&domains, step, steps));
         let ended = advanced.ended.map(|ended| ended.domain);
         Ok((to_array(py, &advanced.domains)?, advanced.steps, ended))
@@ -102,7 +102,7 @@ impl PyPiece {
         Bound<'py, PyArray1<i64>>,
         Bound<'py, PyArray1<i64>>,
     )> {
-        let domains = self.domains(&state)?;
+        let domains = self.sound(&state)?;
         let (advanced, seen) = py.detach(|| self.0.advance_watching(&domains, step, steps));
         let (least, most): (Vec<i64>, Vec<i64>) = seen.into_iter().unzip();
         let ended = advanced.ended.map(|ended| ended.domain);
@@ -123,7 +123,7 @@ impl PyPiece {
         state: PyReadonlyArray2<'py, u64>,
         step: u64,
     ) -> PyResult<(Option<Slots<'py>>, Option<usize>)> {
-        let domains = self.domains(&state)?;
+        let domains = self.sound(&state)?;
         match py.detach(|| self.0.deal(&domains, step)) {
             Err(ended) => Ok((None, Some(ended.domain))),
             Ok(slots) => Ok((
@@ -161,6 +161,11 @@ impl PyPiece {
             }
         }
         to_array(py, &domains)
+    }
+
+    /// Raises ValueError if the state cannot be one at the start of a step of this piece, or of the one after it.
+    fn check(&self, state: PyReadonlyArray2<'_, u64>) -> PyResult<()> {
+        self.sound(&state).map(|_| ())
     }
 
     /// Windows of each domain's pass that another view would leave unread.
@@ -207,12 +212,23 @@ impl PyPiece {
                 self.0.members.len()
             )));
         }
-        Ok(state
+        let domains: Vec<Domain> = state
             .as_array()
             .rows()
             .into_iter()
             .map(|row| from_row(&row.to_vec()))
-            .collect())
+            .collect();
+        Ok(domains)
+    }
+
+    fn sound(&self, state: &PyReadonlyArray2<'_, u64>) -> PyResult<Vec<Domain>> {
+        let domains = self.domains(state)?;
+        match self.0.check(&domains) {
+            Ok(()) => Ok(domains),
+            Err(what) => Err(PyValueError::new_err(format!(
+                "the state cannot be: {what}"
+            ))),
+        }
     }
 }
 
