@@ -9,6 +9,7 @@ from __future__ import annotations
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.events import Wish
 from headrace.server.control.records import RunRecord
+from headrace.server.control.runs import Made
 from headrace.server.control.store import Store
 from headrace.server.plan.log import GrowBody
 from headrace.server.service.branching import new_branch
@@ -109,8 +110,8 @@ class Offline:
     def import_run(self, request: pb.ImportRunRequest) -> pb.CreateRunResponse:
         imported = read_export(request.document, place="the export", base_dir=request.base_dir)
 
-        def check(run: RunRecord) -> None:
-            check_import(self._opener.view_of(run, imported.events), imported, "the export")
+        def check(run: RunRecord) -> Made:
+            return check_import(self._opener.view_of(run, imported.events), imported, "the export")
 
         run = self.store.import_run(imported, check, dry_run=request.dry_run)
         return pb.CreateRunResponse(run=record_info(run), created=not request.dry_run)

@@ -254,17 +254,18 @@ def spec_differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
 
 @run.command()
 @click.argument("name", metavar="RUN")
+@click.option("--forget-anchors", is_flag=True, help="Delete stored cursors that are not right: they are made again.")
 @json_option
 @target_options
-def verify(name: str, as_json: bool, target: Target) -> None:
+def verify(name: str, forget_anchors: bool, as_json: bool, target: Target) -> None:
     """Recompute what the store keeps of RUN: hash chain, digest of spec and corpus, and every stored cursor."""
     from headrace.client.cli.offline import Offline
     from headrace.server.service.verify import verify_run
 
-    with open_source(target) as source:
+    with open_source(target, write=forget_anchors) as source:
         if not isinstance(source, Offline):
             raise HeadraceError("verifying recomputes the store's contents; give --store, a server is not asked")
-        report = verify_run(source.store, name)
+        report = verify_run(source.store, name, forget_anchors=forget_anchors)
     _emit(as_json, report.as_dict(), report.lines())
     if report.faults:
         raise click.exceptions.Exit(1)

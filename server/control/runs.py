@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 from headrace.proto.errors import ExistsError, NotFoundError
 from headrace.server.control.records import NewRun, RunRecord
 from headrace.server.control.schema import anchors, runs
+
+NEWEST = 1000
+Made = tuple[tuple[int, str], ...]
+"""Anchors as (step, text)."""
 
 
 def create_run(connection: sa.Connection, new: NewRun, now_us: int) -> tuple[RunRecord, bool]:
@@ -68,7 +73,7 @@ def list_runs(connection: sa.Connection) -> tuple[RunRecord, ...]:
     return tuple(_record(row) for row in connection.execute(sa.select(runs).order_by(runs.c.name)).mappings())
 
 
-def store_anchors(connection: sa.Connection, run_id: str, made: tuple[tuple[int, str], ...]) -> None:
+def store_anchors(connection: sa.Connection, run_id: str, made: Made) -> None:
     """Keeps cursors of steps that are sealed now; one that is there already stays."""
     for step, cursor in made:
         there = sa.select(anchors.c.step).where(anchors.c.run_id == run_id, anchors.c.step == step)
@@ -76,10 +81,22 @@ def store_anchors(connection: sa.Connection, run_id: str, made: tuple[tuple[int,
             connection.execute(anchors.insert().values(run_id=run_id, step=step, cursor=cursor))
 
 
-def read_anchors(connection: sa.Connection, run_id: str) -> tuple[tuple[int, str], ...]:
-    """Every stored anchor of a run, by step."""
+def read_anchors(connection: sa.Connection, run_id: str, *, every: bool = True) -> Made:
+    """Stored anchors of a run, by step. Without `every`, of more than 2,000 the newest 1,000 and every n-th before."""
     query = sa.select(anchors.c.step, anchors.c.cursor).where(anchors.c.run_id == run_id).order_by(anchors.c.step)
+    steps = sa.select(anchors.c.step).where(anchors.c.run_id == run_id).order_by(anchors.c.step)
+    there = [] if every else connection.execute(steps).scalars().all()
+    if len(there) > 2 * NEWEST:
+        old = there[:-NEWEST]
+        chosen = old[:: -(-len(old) // NEWEST)]
+        query = query.where(sa.or_(anchors.c.step.in_(chosen), anchors.c.step >= there[-NEWEST]))
     return tuple((row.step, row.cursor) for row in connection.execute(query))
+
+
+def delete_anchors(connection: sa.Connection, run_id: str, steps: Sequence[int]) -> None:
+    """Forgets the anchors of these steps."""
+    for step in steps:
+        connection.execute(anchors.delete().where(anchors.c.run_id == run_id, anchors.c.step == step))
 
 
 def _record(row: sa.RowMapping) -> RunRecord:

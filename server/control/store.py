@@ -23,6 +23,7 @@ from headrace.server.control.log_rows import events_after
 from headrace.server.control.losses import DomainLoss
 from headrace.server.control.records import Appended, Heard, LossReport, NewRun, RunRecord, Snapshot
 from headrace.server.control.refusals import Refusal
+from headrace.server.control.runs import Made
 from headrace.server.control.seal import Advanced, Raise
 
 
@@ -57,11 +58,11 @@ class Store:
                 return runs.create_run(connection, new, self._database.now_us(connection))
         raise UnavailableError(f"run `{new.name}` is being made by somebody else just now; try again")
 
-    def import_run(self, imported: ImportedRun, check: Callable[[RunRecord], None], *, dry_run: bool) -> RunRecord:
-        """Makes a run of an export; what `check` raises undoes it, and so does a dry run."""
+    def import_run(self, imported: ImportedRun, check: Callable[[RunRecord], Made], *, dry_run: bool) -> RunRecord:
+        """Makes a run of an export, with the anchors of `check`; what that raises undoes it, and so does a dry run."""
         with self._database.write() as connection:
             run = imports.import_run(connection, imported)
-            check(run)
+            runs.store_anchors(connection, run.id, check(run))
             if dry_run:
                 connection.rollback()
             return run
@@ -87,10 +88,16 @@ class Store:
         with self._database.read() as connection:
             return runs.read_run(connection, run_id).name
 
-    def anchors(self, run_id: str) -> tuple[tuple[int, str], ...]:
-        """Stored cursors of a run as (step, JSON), by step."""
+    def anchors(self, run_id: str, *, every: bool = False) -> Made:
+        """Stored cursors of a run as (step, text), by step; of many the newest and an even choice."""
         with self._database.read() as connection:
-            return runs.read_anchors(connection, run_id)
+            return runs.read_anchors(connection, run_id, every=every)
+
+    def forget_anchors(self, run_id: str, steps: Sequence[int]) -> None:
+        """Deletes stored cursors; whoever needs them makes them again."""
+        with self._database.write() as connection:
+            runs.read_run(connection, run_id, lock=True)
+            runs.delete_anchors(connection, run_id, steps)
 
     def append(self, run_id: str, wish: Wish, check: Check) -> Appended:
         """Appends an event; see `headrace.server.control.events`."""

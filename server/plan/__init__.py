@@ -8,7 +8,8 @@ Read in this order:
     timeline.py   cuts the run into spans of one phase and one source of weights
     shares.py     weights to integers; `pieces.py` makes the kernel's piece of a span
     plan.py       draw, cursor, hash, segment, end: the answers
-    cursor.py     where domains stand, and the anchors from which any step is near
+    cursor.py     where domains stand at the start of a step
+    anchors.py    stored cursors, and those that walks leave, from which any step is near
     branched.py   runs that share another's past
     validate.py   the one judge of events
     forecast.py   what a run will do before it runs; `scaling.py` what repeated tokens are worth

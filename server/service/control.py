@@ -18,6 +18,7 @@ from headrace.proto.errors import HeadraceError, UnavailableError
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.events import Wish
 from headrace.server.control.records import Appended, RunRecord
+from headrace.server.control.runs import Made
 from headrace.server.plan.log import GrowBody
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import current
@@ -157,8 +158,8 @@ class ControlService:
             imported = read_export(request.document, place="the export", base_dir=request.base_dir)
             opener = self._registry.opener
 
-            def check(run: RunRecord) -> None:
-                check_import(opener.view_of(run, imported.events), imported, "the export")
+            def check(run: RunRecord) -> Made:
+                return check_import(opener.view_of(run, imported.events), imported, "the export")
 
             run = await self._registry.store.call(
                 lambda store: store.import_run(imported, check, dry_run=request.dry_run)

@@ -2,7 +2,7 @@
 
 The document holds spec, log, seal, confirmed, the plan hash at the seal and the digests of the newest sealed steps.
 What can be computed is not trusted but compared: an import recomputes the chain, the hash and the digests. Leases,
-losses and anchors are left out: leases end with their store, anchors are made again.
+losses and anchors are left out: leases end with their store, anchors are made again by the import.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 from headrace.proto.errors import ConfigError, ConflictError, DataLossError
 from headrace.server.control.imports import ImportedRun
+from headrace.server.control.runs import Made
 from headrace.server.plan import log
 from headrace.server.plan.log import Event, body_from_json, body_to_json
 from headrace.server.service.explain import digest_of
-from headrace.server.service.view import View
+from headrace.server.service.view import View, spread_anchors
 
 FORMAT = 1
 NEWEST = 8
@@ -118,10 +119,14 @@ def _imported(document: dict[str, Any], events: tuple[Event, ...], first_head: b
     )
 
 
-def check_import(view: View, imported: ImportedRun, place: str) -> None:
-    """Recomputes what the document says of the stream; raises DataLossError naming the first difference."""
+def check_import(view: View, imported: ImportedRun, place: str) -> Made:
+    """Recomputes what the document says of the stream; raises DataLossError naming the first difference.
+
+    Returns anchors up to the seal, so that no step of the run is far when it is asked for.
+    """
     if view.plan.hash(imported.seal) != imported.plan_hash:
         raise DataLossError(f"{place}: the plan hash at step {imported.seal} differs here; is it the same corpus?")
     for step, digest in imported.step_digests.items():
         if digest_of(view, step) != digest:
             raise DataLossError(f"{place}: step {step} has another digest here; is it the same corpus?")
+    return spread_anchors(view.plan, imported.seal)

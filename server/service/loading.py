@@ -90,32 +90,32 @@ class Opener:
         Without `trust_anchors` the plan begins at the first step, not at the cursors that the store keeps.
         """
         snapshot = self.store.snapshot(name)
-        anchors = self.store.anchors(snapshot.run.id) if trust_anchors else ()
-        return self.view_of(snapshot.run, snapshot.events, anchors).with_lease(snapshot.lease)
+        return self.view_of(snapshot.run, snapshot.events, trust_anchors=trust_anchors).with_lease(snapshot.lease)
 
-    def view_of(self, run: RunRecord, events: tuple[log.Event, ...], anchors: tuple[tuple[int, str], ...] = ()) -> View:
+    def view_of(self, run: RunRecord, events: tuple[log.Event, ...], *, trust_anchors: bool = True) -> View:
         """The view of a row and a log, whether or not the store holds them yet."""
         spec = _spec_of(run)
         path = corpus_path(self.folders.get(run.name, run.base_dir), spec)
         corpus = self.corpora.open(path).for_kind(spec.kind)
         _check_digest(run, spec, corpus, path)
         log.verify(events, run.first_head)
-        parent = self.view(self.store.name_of(run.parent)) if run.parent else None
+        parent = self.view(self.store.name_of(run.parent), trust_anchors=trust_anchors) if run.parent else None
+        anchors = self.store.anchors(run.id) if trust_anchors else ()
         library = parent.library if parent else Library(corpus)
         plan = make_plan(spec, library, events, anchors, parent.plan if parent else None)
         view = View(run=run, plan=plan, library=library, events=events, lease=None, parent=parent)
         with contextlib.suppress(HeadraceError):  # served up to the step that needs what is not here
-            return self.with_generations(view)
+            return self.with_generations(view, trust_anchors=trust_anchors)
         return view
 
-    def with_generations(self, view: View) -> View:
+    def with_generations(self, view: View, *, trust_anchors: bool = True) -> View:
         """The view with every generation of its log open; raises what keeps one from being opened."""
         for body in grow_bodies(view.plan.timeline.grows):
             if (body.generation, body.domain) not in view.plan.facts.generations:
-                view = self.with_generation(view, body)
+                view = self.with_generation(view, body, trust_anchors=trust_anchors)
         return view
 
-    def with_generation(self, view: View, body: GrowBody) -> View:
+    def with_generation(self, view: View, body: GrowBody, *, trust_anchors: bool = True) -> View:
         """The view with one generation more; raises UsageError when the manifest is not the one that is named."""
         path = Path(self.folders.get(view.run.name, view.run.base_dir)) / body.manifest
         corpus = self.corpora.open(path)
@@ -126,7 +126,8 @@ class Opener:
             )
         library = view.library.with_generation(corpus, body.domain)
         parent = view.parent.plan if view.parent else None
-        plan = make_plan(view.plan.spec, library, view.events, self.store.anchors(view.run.id), parent)
+        anchors = self.store.anchors(view.run.id) if trust_anchors else ()
+        plan = make_plan(view.plan.spec, library, view.events, anchors, parent)
         return replace(view, library=library, plan=plan)
 
 

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.server.control.records import LeaseRecord, RunRecord
+from headrace.server.control.runs import Made
 from headrace.server.control.seal import Advanced
 from headrace.server.plan.log import Event
 from headrace.server.plan.plan import Plan
 from headrace.server.service.library import Library
 
 ANCHOR_EVERY = 1000
+MOST_SPREAD = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +73,13 @@ class View:
         bounds = (self.run.seal, *(bound - 1 for bound in (self.plan.end, self.plan.known_until) if bound is not None))
         return max(self.plan.first, min(bounds))
 
-    def anchors(self, to: int) -> tuple[tuple[int, str], ...]:
+    def anchors(self, to: int) -> Made:
         """Cursors of the multiples of 1,000 that a seal at `to` passes."""
         first = (self.run.seal // ANCHOR_EVERY + 1) * ANCHOR_EVERY
         return tuple((step, self.plan.anchor(step)) for step in range(first, to + 1, ANCHOR_EVERY))
+
+
+def spread_anchors(plan: Plan, seal: int) -> Made:
+    """At most 1,000 cursors of multiples of 1,000, evenly up to a seal that was reached without them."""
+    every = ANCHOR_EVERY * max(1, -(-seal // (ANCHOR_EVERY * MOST_SPREAD)))
+    return tuple((step, plan.anchor(step)) for step in range(every, seal + 1, every) if step > plan.first)

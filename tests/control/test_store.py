@@ -21,6 +21,7 @@ from headrace.proto.errors import (
     UnavailableError,
     UsageError,
 )
+from headrace.server.control import runs
 from headrace.server.control.database import mask
 from headrace.server.control.events import Wish
 from headrace.server.control.leases import OpenLease
@@ -177,6 +178,19 @@ def test_anchors_up_to_the_seal_only(store: Store, run: RunRecord, held: bytes) 
     store.advance(run.id, wish=wish)
     store.advance(run.id, wish=wish)
     assert store.anchors(run.id) == ((5, "five"),)
+
+
+def test_of_many_anchors_the_newest_and_an_even_choice_are_read(
+    store: Store, run: RunRecord, held: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "NEWEST", 20)
+    made = tuple((step, str(step)) for step in range(50))
+    with store._database.write() as connection:
+        runs.store_anchors(connection, run.id, made)
+    assert store.anchors(run.id, every=True) == made
+    assert [step for step, _ in store.anchors(run.id)] == [*range(0, 30, 2), *range(30, 50)]
+    store.forget_anchors(run.id, [0, 49])
+    assert len(store.anchors(run.id, every=True)) == 48
 
 
 def test_losses_count_a_reporter_once(store: Store, run: RunRecord) -> None:
