@@ -21,6 +21,7 @@ NEAR_CAP = 0.9
 MANY_EPOCHS = 4.0
 """Beyond it repeated tokens lose their worth quickly (Muennighoff et al., 2023)."""
 RANK_SILENT_US = 30_000_000
+MOST_NOTES = 24
 
 
 def allowed_windows(draw: str, due: float, windows: float, domains: int) -> float:
@@ -66,14 +67,24 @@ def _is_capped(domain: DomainFigures, run: RunFigures) -> bool:
     return domain.cap is not None and domain.size > 0 and domain.cap * domain.size - domain.tokens < run.phase.seq_len
 
 
+LEVELS = ("alarm", "warning", "note")
+
+
 def judge_run(
     run: RunFigures,
     lease: LeaseFigures | None,
     domains: Sequence[DomainFigures],
     drift: Sequence[Mapping[str, Any]],
     now_us: int,
-) -> Iterator[Note]:
+) -> list[Note]:
     """What to look at, most urgent first."""
+    found = [*_of_server(run), *_of_domains(run, domains, drift), *_ranks(lease, now_us), *_repeats(domains)]
+    found.sort(key=lambda note: LEVELS.index(note.level))
+    more = len(found) - MOST_NOTES
+    return found if more <= 0 else [*found[:MOST_NOTES], Note(level=found[MOST_NOTES].level, text=f"and {more} more")]
+
+
+def _of_server(run: RunFigures) -> Iterator[Note]:
     if run.data_error:
         yield Note(level="alarm", text=f"The seal is stuck: {run.data_error}")
     if run.store_error:
@@ -82,6 +93,11 @@ def judge_run(
     if run.known_until is not None:
         text = f"A generation is not open on this server: no step from {run.known_until} on"
         yield Note(level="alarm", text=text)
+
+
+def _of_domains(
+    run: RunFigures, domains: Sequence[DomainFigures], drift: Sequence[Mapping[str, Any]]
+) -> Iterator[Note]:
     for figure in drift:
         if figure["alarm"]:
             yield Note(level="alarm", text=_drift_text(figure), domain=str(figure["domain"]))
@@ -91,8 +107,6 @@ def judge_run(
             yield Note(level="warning", text=_cap_text(domain, run), domain=domain.name)
         if domain.state == "capped":
             yield Note(level="note", text=_capped_text(domain), domain=domain.name)
-    yield from _ranks(lease, now_us)
-    yield from _repeats(domains)
 
 
 def _drift_text(figure: Mapping[str, Any]) -> str:

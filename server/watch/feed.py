@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -112,8 +113,15 @@ class Feed:
 
 
 def _made(view: View, history: History, around: Surroundings, drift: Sequence[DriftFigure]) -> tuple[Snapshot, bytes]:
-    snapshot = make_snapshot(view, history, around, [figure.as_dict() for figure in drift])
+    snapshot = make_snapshot(view, history, around, [finite(figure.as_dict()) for figure in drift])
     return snapshot, to_json(snapshot.as_dict())
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with None for what is no number of JSON, such as a PSI over an empty bin."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }
 
 
 def to_json(value: object) -> bytes:

@@ -80,10 +80,10 @@ class History:
                 self._stride *= 2
         return after(plan, self._points[-1], step)
 
-    def at_or_before(self, plan: Plan, step: int) -> Point:
-        """The latest point at or before a step, over the domains that there are now."""
-        held = [point for point in self._points if point.step <= step] or self._points[:1]
-        return held[-1].over(len(plan.domains))
+    def at(self, plan: Plan, step: int) -> Point:
+        """The point of any step that was reached, from the nearest one before it."""
+        held = [point for point in self._points if point.step <= step]
+        return after(plan.with_events(plan.events), held[-1], step)
 
 
 def first_stride(steps: int, most: int = MOST_POINTS) -> int:

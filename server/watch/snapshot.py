@@ -36,7 +36,7 @@ def make_snapshot(
     """The run at its confirmed step; `history` is brought up to it."""
     confirmed = view.run.confirmed
     now = history.reach(view.plan, confirmed)
-    before = _window_start(view.plan, history, confirmed)
+    before = history.at(view.plan, max(0, confirmed - WINDOW_STEPS))
     run = _run(view, now, before, around)
     lease = _lease(view.lease)
     domains = _domains(view, now, before, run, drift)
@@ -51,11 +51,6 @@ def make_snapshot(
         notes=tuple(judge_run(run, lease, domains, drift, around.now_us)),
         drift=tuple(drift),
     )
-
-
-def _window_start(plan: Plan, history: History, confirmed: int) -> Point:
-    """The point that the window begins at: exact while the window reaches back to a point of the history."""
-    return history.at_or_before(plan, max(0, confirmed - WINDOW_STEPS))
 
 
 def _run(view: View, now: Point, before: Point, around: Surroundings) -> RunFigures:
@@ -144,7 +139,7 @@ def _cap_step(cap: float | None, size: int, tokens: int, lately: int, steps: int
 def _lease(lease: LeaseRecord | None) -> LeaseFigures | None:
     if lease is None or not lease.open_ranks:
         return None
-    ranks = sorted(lease.open_ranks, key=lambda rank: (rank.next_step, rank.label))
+    ranks = sorted(lease.open_ranks, key=lambda rank: (rank.next_step, len(rank.label), rank.label))
     furthest = ranks[-1].next_step
     return LeaseFigures(
         job=lease.job,

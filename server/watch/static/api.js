@@ -1,0 +1,72 @@
+// What is asked of the server. A session that has ended leads to the login.
+const path = (run, rest = "") => `/api/runs/${encodeURIComponent(run)}${rest}`;
+
+export class Refused extends Error {}
+
+async function get(url) {
+  const answer = await fetch(url, { credentials: "same-origin", cache: "no-store" });
+  if (answer.status === 401) {
+    location.assign("/login");
+    throw new Refused("the session has ended");
+  }
+  const value = await answer.json();
+  if (!answer.ok) throw new Error(value.error ? value.error.message : `the server answered ${answer.status}`);
+  return value;
+}
+
+export const runs = () => get("/api/runs");
+export const log = (run, before) => get(path(run, `/log?before=${before}`));
+export const batch = (run, step) => get(path(run, step === null ? "/batch" : `/batch?step=${step}`));
+export const row = (run, step, slot, tokens) => get(path(run, `/batch?step=${step}&slot=${slot}&tokens=${tokens}`));
+
+export function history(run, domains) {
+  const wanted = domains.map((name) => `domain=${encodeURIComponent(name)}`).join("&");
+  return get(path(run, `/history?${wanted}`));
+}
+
+const SILENT = 15000;
+
+// The snapshots of a run as they come; `state` is told live, wait or lost. A connection that says nothing is made anew.
+export class Stream {
+  constructor(run, onSnapshot, onState) {
+    this.run = run;
+    this.onSnapshot = onSnapshot;
+    this.onState = onState;
+    this.open();
+    this.timer = setInterval(() => this.check(), 2000);
+  }
+
+  open() {
+    this.heard = performance.now();
+    this.source = new EventSource(path(this.run, "/stream"));
+    this.source.addEventListener("snapshot", (event) => {
+      this.alive();
+      this.onSnapshot(JSON.parse(event.data));
+    });
+    this.source.addEventListener("beat", () => this.alive());
+    this.source.addEventListener("refused", () => location.assign("/login"));
+    this.source.addEventListener("failed", (event) => this.onState("wait", JSON.parse(event.data).message));
+    this.source.addEventListener("error", () => {
+      this.onState("lost", "No answer from the server; trying again");
+      if (this.source.readyState === EventSource.CLOSED) runs().catch(() => {}); // leads to the login if that is why
+    });
+  }
+
+  alive() {
+    this.heard = performance.now();
+    this.onState("live", "Live");
+  }
+
+  check() {
+    const closed = this.source.readyState === EventSource.CLOSED;
+    if (!closed && performance.now() - this.heard < SILENT) return;
+    this.onState("lost", "No answer from the server; trying again");
+    this.source.close();
+    this.open();
+  }
+
+  close() {
+    clearInterval(this.timer);
+    this.source.close();
+  }
+}
