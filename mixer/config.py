@@ -63,7 +63,8 @@ def count(value: object, *, place: str) -> float:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guardrails:
     """What a push may never do. smallest_change: smaller movements (half the sum of differences) are not pushed;
-    coverage: the part of a window's steps that must have been reported."""
+    coverage: the part of a window's steps that must have been reported; largest_rise: nats a token that the loss may
+    have risen since the last window that taught something, before a run counts as diverging."""
 
     largest_change: float = 0.05
     floor: float = 0.001
@@ -72,11 +73,14 @@ class Guardrails:
     budget: float | None = None
     smallest_change: float = 1e-4
     coverage: float = 0.5
+    largest_rise: float = 0.5
 
     def __post_init__(self) -> None:
         Bounds(floor=self.floor, largest_share=self.largest_share, largest_change=self.largest_change)
         if not (0 < self.coverage <= 1 and 0 <= self.smallest_change < 1):
             raise UsageError("guardrails: coverage must be above 0 and at most 1, smallest_change from 0 to below 1")
+        if not self.largest_rise > 0:
+            raise UsageError(f"guardrails: largest_rise is {self.largest_rise}; it must be above 0")
         if self.max_epochs is not None and (self.budget is None or not self.max_epochs > 0):
             raise UsageError("guardrails: max_epochs must be above 0 and needs budget, the tokens that the run trains")
 

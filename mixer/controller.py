@@ -6,8 +6,8 @@ are summed, the method advances from the weights in force, the guardrails bound 
     push / propose   new weights
     hold             the change is too small to matter, or the window comes late
     freeze           the window must not be trusted: a domain with weight has no usable loss, too few steps were
-    reported,
-                     or the guardrails cannot be met; the weights stay as they are and the method learns nothing
+                     reported, the run diverges, or the guardrails cannot be met; the weights stay as they are and the
+                     method learns nothing
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def gather(
 def decide(state: ControllerState, window: Window, config: MixerConfig) -> tuple[ControllerState, Decision]:
     """The decision about one window and the state after it."""
     skipped = replace(state, next_step=window.end)
-    fault = _fault(window, config)
+    fault = _fault(window, config) or _divergence(state, window, config.guardrails.largest_rise)
     if fault:
         return skipped, Decision(kind="freeze", reason=fault)
     method = online.advance(online.rebase(state.method, window.weights), window.report, config.method)
@@ -160,6 +160,17 @@ def _fault(window: Window, config: MixerConfig) -> str:
     if silent:
         return f"`{silent[0]}` has weight {window.weights[silent[0]]:.6f} but no usable loss in {size} steps"
     return ""
+
+
+def _divergence(state: ControllerState, window: Window, limit: float) -> str:
+    """Whether the losses, each at the domain's weight, rose too far since the last window that taught something."""
+    before = state.method.losses
+    rise = sum(
+        weight * (window.report.domains[name].mean_loss - before[name])
+        for name, weight in window.weights.items()
+        if name in before and name in window.report.domains
+    )
+    return f"the loss rose by {rise:.3f} nats a token; is the run diverging?" if rise > limit else ""
 
 
 def _mixture(method: OnlineState, window: Window, config: MixerConfig) -> Mixture:

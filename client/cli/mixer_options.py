@@ -39,7 +39,10 @@ def pairs(entries: tuple[str, ...], *, option: str, number: Callable[[str], floa
         if not equals or name in found:
             fault = "names a domain twice" if name in found else "is not NAME=NUMBER"
             raise UsageError(f"{option} `{entry}` {fault}")
-        found[name] = number(value)
+        try:
+            found[name] = number(value)
+        except UsageError as error:
+            raise UsageError(f"{option} `{entry}`: {error}") from error
     return found
 
 

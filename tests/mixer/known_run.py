@@ -26,7 +26,7 @@ from mixer_rig import Server, run_toml
 UNIFORM = dict.fromkeys(DOCUMENTS, 1.0)
 VELOCITY = OnlineSpec(rule="velocity", eta=2.0, smoothing=0.05)
 RAILS = Guardrails(largest_change=0.1, floor=0.02)
-BATCH, SEQ_LEN = 10, 64
+BATCH, SEQ_LEN, LEARNING_RATE = 10, 64, 2e-3
 
 
 class Stage:
@@ -81,7 +81,7 @@ class Timed(Remote):
 def train_run(stage: Stage, run: str, seed: int, steps: int, rule: OnlineSpec | None) -> tuple[Trainer, Watched]:
     """Train on a run, reporting its losses; with a rule, the mixer looks whenever a window has settled."""
     model = model_config("tiny", vocab_size=VOCABULARY, seq_len=SEQ_LEN)
-    trainer = Trainer(model, train_config("tiny", steps=steps, seed=seed))
+    trainer = Trainer(model, train_config("tiny", steps=steps, seed=seed, lr=LEARNING_RATE))
     watched, began = Watched(), time.perf_counter()
     with Loader(stage.server.address, run, rank=0, world=1) as loader:
         if rule is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 from headrace.mixer import epochs as ep
 from headrace.mixer.simplex import normalise
@@ -50,6 +51,20 @@ def test_when_data_runs_out() -> None:
     stop = ep.all_exhausted(TEACHING, POOL)
     assert stop == pytest.approx(6000)
     assert ep.epochs(TEACHING, POOL, stop)["math"] == pytest.approx(24)
+
+
+def test_epochs_of_what_was_really_drawn() -> None:
+    """200 batches of 32 windows of 1,024 tokens, drawn by NumPy's generator from pools of millions of tokens."""
+    weights = np.array([0.456, 0.228, 0.073, 0.097, 0.146])
+    drawn = [np.random.default_rng([1337, step]).choice(5, size=32, p=weights / weights.sum()) for step in range(200)]
+    assert drawn[0][:10].tolist() == [4, 0, 4, 4, 4, 0, 0, 0, 1, 4]
+    counts = np.bincount(np.concatenate(drawn), minlength=5)
+    assert counts.tolist() == [2919, 1474, 462, 605, 940]
+    pools = {"web": 3_000_000, "code": 250_000, "math": 30_000, "books": 80_000, "multi": 400_000}
+    realised = dict(zip(pools, (counts / counts.sum()).tolist(), strict=True))
+    assert list(realised.values()) == pytest.approx([0.456094, 0.230313, 0.072188, 0.094531, 0.146875], abs=6e-7)
+    read = ep.epochs(realised, pools, 200 * 32 * 1024)
+    assert [read[name] for name in pools] == pytest.approx([0.996352, 6.037504, 15.7696, 7.744, 2.4064], abs=5e-7)
 
 
 def test_temperature() -> None:
