@@ -93,7 +93,7 @@ def bench_methods(stage: Stage, quick: bool) -> dict[str, Any]:
 
 
 def bench_online(stage: Stage, quick: bool) -> dict[str, Any]:
-    steps, seeds = (300, 2) if quick else (600, 5)
+    steps, seeds = (300, 2) if quick else (1000, 5)
     held_out, rows, all_watched, plain = stage.held_out(), [], [], 0.0
     for seed in range(seeds):
         losses = {}
