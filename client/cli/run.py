@@ -184,6 +184,9 @@ def _explain_lines(answer: pb.ExplainResponse) -> list[str]:
     state = "sealed" if answer.sealed else "planned, not sealed yet"
     lines = [f"step {answer.step}: segment {answer.segment}, phase {answer.phase}, {state}"]
     for slot in answer.slots:
+        if slot.emptied and not slot.masks:
+            lines.append(f"{slot.slot:>6} nothing: the evaluation is over, this row fills the batch with padding")
+            continue
         lines.append(
             f"{slot.slot:>6} {slot.domain} pass {getattr(slot, 'pass')} index {slot.index} window {slot.window}"
         )

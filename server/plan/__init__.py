@@ -10,6 +10,7 @@ Read in this order:
     plan.py       draw, cursor, hash, segment, end: the answers
     cursor.py     where domains stand at the start of a step
     anchors.py    stored cursors, and those that walks leave, from which any step is near
+    whole.py      evaluation: every window once, in order
     branched.py   runs that share another's past
     validate.py   the one judge of events
     forecast.py   what a run will do before it runs; `scaling.py` what repeated tokens are worth

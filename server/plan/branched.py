@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from headrace.proto.errors import ConflictError, StateMismatchError, UsageError
 from headrace.server.plan.cursor import Cursor
 from headrace.server.plan.facts import CorpusFacts
 from headrace.server.plan.log import CancelBody, Event, MaskBody, WeightsBody
-from headrace.server.plan.plan import Draw, Past, Plan
+from headrace.server.plan.plan import Draw, Past, Plan, Skipped
 from headrace.server.plan.shapes import Shape
 from headrace.server.plan.spec import Branch, DomainPolicy, Phase, Point, RunSpec
 from headrace.server.plan.timeline import phase_starts
@@ -44,6 +45,8 @@ def branch_spec(
             f"a branch of run `{parent.spec.name}` can begin at steps {parent.first} to {seal - skip} "
             f"(sealed: {seal}, skip: {skip}), not at {at}"
         )
+    if parent.spec.kind == "eval":
+        raise UsageError(f"run `{parent.spec.name}` is an evaluation; make another one instead of a branch")
     if phases is not None and (batch is not None or weights is not None):
         raise UsageError("new phases bring their own batch and weights; leave out `batch` and `weights`")
     made = tuple(_kept(parent.spec, at, batch, weights)) if phases is None else (*_cut(parent.spec, at), *phases)
@@ -114,7 +117,7 @@ class BranchedPlan(Plan):
         super().__init__(spec, facts, events, anchors, _past(self.parent, spec.branch))
 
     def _with(self, events: Sequence[Event]) -> Plan:
-        return BranchedPlan(self.spec, self.facts, events, parent=self.parent)
+        return BranchedPlan(self.given, self.facts, events, parent=self.parent)
 
     def draw(self, step: int) -> Draw:
         return self.parent.draw(step) if step < self.first else super().draw(step)
@@ -159,12 +162,23 @@ class BranchedPlan(Plan):
     def masks(self, step: int) -> tuple[MaskBody, ...]:
         return self.parent.masks(step) if step < self.first else super().masks(step)
 
-    @property
-    def skipped(self) -> Mapping[str, int]:
-        before = self.parent.cursor(self.first).tokens
-        after = self.parent.cursor(self.first + self.branch.skip).tokens
-        gone = (int(tokens) for tokens in after - before)
-        return {name: tokens for name, tokens in zip(self.parent.domains, gone, strict=True) if tokens}
+    @cached_property
+    def skipped(self) -> Mapping[str, Skipped]:
+        before = self.parent.cursor(self.first)
+        after = self.parent.cursor(self.first + self.branch.skip)
+        windows = np.zeros(len(self.parent.domains), dtype=np.int64)
+        for step in range(self.first, self.first + self.branch.skip):
+            windows += np.bincount(self.parent.draw(step).domains, minlength=len(windows))
+        return {
+            name: Skipped(
+                windows=int(windows[i]),
+                tokens=int(after.tokens[i] - before.tokens[i]),
+                first=(int(before.passes[i]), int(before.indices[i])),
+                end=(int(after.passes[i]), int(after.indices[i])),
+            )
+            for i, name in enumerate(self.parent.domains)
+            if windows[i]
+        }
 
     def hash(self, step: int) -> bytes:
         """At the branch point itself the parent's hash: a state saved there belongs to both."""

@@ -17,6 +17,7 @@ from headrace.server.plan.pieces import view_id
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.scaling import effective_tokens
 from headrace.server.plan.timeline import Span
+from headrace.server.plan.whole import WholePiece
 
 MANY_EPOCHS = 4.0
 """Beyond it repeated tokens lose their worth quickly (Muennighoff et al., 2023)."""
@@ -130,7 +131,7 @@ def _chunks(plan: Plan, end: int) -> Iterator[tuple[int, int, Span]]:
 class _Chunk:
     """Steps [first, last) of a span. `before` is the state at its start, `ready` as the first windows find it."""
 
-    piece: Piece
+    piece: Piece | WholePiece
     before: Words
     ready: Words
     first: int
@@ -255,8 +256,12 @@ def _warnings(plan: Plan, end: int, domains: tuple[DomainForecast, ...]) -> Iter
             f"the run ends at step {end} of {plan.timeline.steps}, {missing} tokens short: {plan.end_reason}; "
             f"raise a cap, add text, or ask for fewer tokens"
         )
-    for name, tokens in plan.skipped.items():
-        yield f"the branch skips {tokens} tokens of domain `{name}`, which this run never reads in that pass"
+    for name, gone in plan.skipped.items():
+        yield (
+            f"the branch skips {gone.windows} windows ({gone.tokens} tokens) of domain `{name}`, from place "
+            f"{gone.first[1]} of pass {gone.first[0]} to before place {gone.end[1]} of pass {gone.end[0]}, which this "
+            f"run never reads there; `headrace run explain` of the parent names them"
+        )
     for domain in domains:
         if domain.epochs > MANY_EPOCHS:
             yield (

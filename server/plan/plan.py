@@ -28,11 +28,12 @@ from headrace.server.plan.anchors import Anchors, damaged, from_text, to_text
 from headrace.server.plan.cursor import Cursor, Words
 from headrace.server.plan.facts import CorpusFacts
 from headrace.server.plan.log import Event, GrowBody, MaskBody, content, live
-from headrace.server.plan.pieces import grown, make_piece
+from headrace.server.plan.pieces import grown, make_piece, view_id
 from headrace.server.plan.shapes import Shape, shapes_of
 from headrace.server.plan.shares import PARTS
 from headrace.server.plan.spec import RunSpec
 from headrace.server.plan.timeline import Span, Timeline, make_timeline
+from headrace.server.plan.whole import WholePiece, whole_piece, with_steps
 
 WALK, LEAP = 1 << 14, 1 << 22
 """Steps between the marks that a long walk leaves, where each step costs its time and where most are leapt over."""
@@ -58,6 +59,16 @@ class End:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """Windows of a domain that a branch leaves out, their plan tokens, and from where to where: (pass, index)."""
+
+    windows: int
+    tokens: int
+    first: tuple[int, int]
+    end: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Past:
     """What a branch begins with: its first step, the cursor there, the parent's domains, events and hash."""
 
@@ -73,6 +84,7 @@ class Plan:
 
     `domains` are those of the corpus in bytewise order, then those that join, as they do; `names` are all in bytewise
     order, which is the order of the kernel; `holding` are the live events, those of ancestors first, later ones last.
+    `spec` has the steps that whole phases of an evaluation get from the corpus, `given` is the spec as it was written.
     Raises UsageError when the spec does not fit the corpus.
     """
 
@@ -84,7 +96,8 @@ class Plan:
         anchors: Iterable[tuple[int, str]] = (),
         past: Past | None = None,
     ) -> None:
-        self.spec = spec
+        self.given = spec
+        self.spec = spec = with_steps(spec, facts)
         self.facts = facts
         self.events = tuple(events)
         self.live = live(self.events)
@@ -97,7 +110,7 @@ class Plan:
         self.names = tuple(sorted(self.domains, key=str.encode))
         check_names(spec, self.names)
         self._masks = tuple(event for event in self.holding if isinstance(event.body, MaskBody))
-        self._pieces: dict[int, Piece] = {}  # by first step of the span
+        self._pieces: dict[int, Piece | WholePiece] = {}  # by first step of the span
         self._start = cursors.empty(self.names) if past is None else past.cursor.over(self.names)
         self._anchors = Anchors(self._start, anchors)
 
@@ -111,7 +124,7 @@ class Plan:
         return plan
 
     def _with(self, events: Sequence[Event]) -> Plan:
-        return Plan(self.spec, self.facts, events, past=self.past)
+        return Plan(self.given, self.facts, events, past=self.past)
 
     # ---- what a step holds
 
@@ -224,7 +237,7 @@ class Plan:
     @cached_property
     def spec_digest(self) -> bytes:
         """Digest of the spec over this corpus."""
-        return self.spec.digest(self.facts.digest)
+        return self.given.digest(self.facts.digest)
 
     @property
     def end(self) -> int | None:
@@ -237,8 +250,8 @@ class Plan:
         return self._end.reason
 
     @property
-    def skipped(self) -> Mapping[str, int]:
-        """Plan tokens by domain that a branch has skipped; nothing in a run that is none."""
+    def skipped(self) -> Mapping[str, Skipped]:
+        """What a branch has skipped, by domain; nothing in a run that is none."""
         return {}
 
     # ---- spans and pieces
@@ -260,11 +273,15 @@ class Plan:
         """The `grow` events that hold in a span."""
         return self.timeline.grows[: span.grown]
 
-    def piece(self, span: Span) -> Piece:
-        """The kernel's piece of a span, made once."""
+    def piece(self, span: Span) -> Piece | WholePiece:
+        """The kernel's piece of a span, or that of a whole phase of an evaluation, made once."""
         piece = self._pieces.get(span.first)
         if piece is None:
-            piece = make_piece(self.spec, self.facts, self.names, span, self.grows(span))
+            phase = self.spec.phases[span.phase]
+            if self.given.phases[span.phase].steps:
+                piece = make_piece(self.spec, self.facts, self.names, span, self.grows(span))
+            else:
+                piece = whole_piece(self.facts, self.names, phase, span.first, view_id(phase))
             self._pieces[span.first] = piece
         return piece
 

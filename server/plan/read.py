@@ -35,7 +35,8 @@ def read_run(text: str, *, place: str) -> RunSpec:
     """The spec of a RUN.toml; raises ConfigError."""
     root = parse(text, place=place)
     run = root.table("run")
-    phases = tuple(_phase(table) for table in root.tables("phase"))
+    kind = run.choice("kind", KINDS, "train")
+    phases = tuple(_phase(table, may_be_whole=kind == "eval") for table in root.tables("phase"))
     policies = _policies(root.table("domain", {}))
     root.done()
     spec = _checked(
@@ -44,7 +45,7 @@ def read_run(text: str, *, place: str) -> RunSpec:
             name=run.text("name"),
             corpus=run.text("corpus"),
             seed=run.integer("seed", 0, (1 << 63) - 1),
-            kind=run.choice("kind", KINDS, "train"),
+            kind=kind,
             lead=run.integer("lead", 1, 1 << 20, 8),
             draw=run.choice("draw", DRAWS, "balanced"),
             order=run.choice("order", ORDERS, "full"),
@@ -85,13 +86,14 @@ def _checked(table: Table, make: Callable[[], _Made]) -> _Made:
         raise table.error(None, str(error)) from None
 
 
-def _phase(table: Table) -> Phase:
+def _phase(table: Table, *, may_be_whole: bool = False) -> Phase:
     name = _name(table, "name")
     seq_len = table.integer("seq_len", 1, LARGEST_SEQ_LEN)
     batch = _batch(table, seq_len)
-    steps = _steps(table, batch * seq_len)
+    whole = may_be_whole and not table.has("steps") and not table.has("tokens")
+    steps = 0 if whole else _steps(table, batch * seq_len)
     packing = table.choice("packing", PACKINGS, "concat")
-    points = _points(table)
+    points = () if whole and not table.has("weights") and not table.has("schedule") else _points(table)
     table.done()
     return _checked(
         table,

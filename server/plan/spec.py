@@ -59,7 +59,10 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase:
-    """`steps` steps of one shape: `batch` windows of `seq_len` tokens. The first of `points` is at 0."""
+    """`steps` steps of one shape: `batch` windows of `seq_len` tokens. The first of `points` is at 0.
+
+    0 steps: a whole phase of an evaluation, which the corpus measures; without `points` it has every domain.
+    """
 
     name: str
     steps: int
@@ -71,10 +74,14 @@ class Phase:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise UsageError(f"`{self.name}` is not a name for a phase; letters, digits and ._+- make one")
-        if self.steps < 1 or not 1 <= self.seq_len <= LARGEST_SEQ_LEN or not 1 <= self.batch <= LARGEST_BATCH:
+        if self.steps < 0 or not 1 <= self.seq_len <= LARGEST_SEQ_LEN or not 1 <= self.batch <= LARGEST_BATCH:
             raise UsageError(f"phase `{self.name}`: {self.steps} steps of {self.batch} x {self.seq_len} tokens")
         if self.packing not in PACKINGS:
             raise UsageError(f"phase `{self.name}`: no packing `{self.packing}`; there are {', '.join(PACKINGS)}")
+        if not self.steps:
+            if [point for point in self.points if point.at or point.curve != "hold"]:
+                raise UsageError(f"phase `{self.name}`: an evaluation of every window has no schedule")
+            return
         places = [point.at for point in self.points]
         if not places or places[0] != 0 or sorted(set(places)) != places or places[-1] >= self.steps:
             raise UsageError(
@@ -160,6 +167,12 @@ class RunSpec:
         names = [phase.name for phase in self.phases]
         if not names or len(set(names)) != len(names):
             raise UsageError("a run has one phase at least, and no two of one name")
+        whole = [phase.name for phase in self.phases if not phase.steps]
+        if whole and (self.kind != "eval" or len(whole) < len(self.phases)):
+            raise UsageError(
+                f"phase `{whole[0]}` names neither steps nor tokens: that is for runs of kind `eval`, which then read "
+                f"every window once in each of their phases"
+            )
         if self.branch is not None and self.branch.at >= self.steps:
             raise UsageError(f"a branch at step {self.branch.at} needs steps beyond it; its phases have {self.steps}")
         if sum(phase.steps * phase.batch * phase.seq_len for phase in self.phases) >= LARGEST_RUN:

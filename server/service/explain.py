@@ -8,6 +8,7 @@ from headrace.native import step_digest
 from headrace.proto.errors import DataLossError, OutOfRangeError
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.plan.shapes import Shape
+from headrace.server.plan.whole import NO_WINDOW
 from headrace.server.service.masked import emptied, spans
 from headrace.server.service.rows import DIGEST_BYTES, StepRows, build_rows
 from headrace.server.service.view import View
@@ -37,7 +38,8 @@ def explain(view: View, step: int, text_characters: int = 0) -> pb.ExplainRespon
     digests = built.digests
     texts = _texts(view, built, text_characters) if text_characters else [""] * shape.batch
     mask_ends, masks = _words(built.mask_ends), _words(built.masks)
-    empty = emptied(_words(built.real_ids), mask_ends, masks)
+    filling = draw.windows == np.uint64(NO_WINDOW)
+    empty = emptied(_words(built.real_ids), mask_ends, masks) | filling
     answer = pb.ExplainResponse(
         step=step,
         segment=view.plan.segment(step),
@@ -47,13 +49,13 @@ def explain(view: View, step: int, text_characters: int = 0) -> pb.ExplainRespon
     )
     for slot in range(shape.batch):
         domain = view.plan.domains[int(draw.domains[slot])]
-        window = int(draw.windows[slot])
+        window, index = int(draw.windows[slot]), int(draw.indices[slot])
         masked = list(spans(mask_ends, masks, slot))
         answer.slots.add(
             slot=slot,
             domain=domain,
-            index=int(draw.indices[slot]),
-            window=window,
+            index=0 if filling[slot] else index,
+            window=0 if filling[slot] else window,
             sources=_sources(view, shape, domain, window, masked),
             row_digest=digests[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES],
             text=texts[slot],

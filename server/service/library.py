@@ -19,6 +19,7 @@ from headrace.server.plan.facts import CorpusFacts, GenerationFacts
 from headrace.server.plan.log import Event, GrowBody, MaskBody
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.shapes import Shape
+from headrace.server.plan.whole import NO_WINDOW
 
 
 class Library:
@@ -71,6 +72,14 @@ class Library:
             mask = corpus.masked(masks) if masks else None
             return corpus.read(shape.seq_len, shape.packing, plan.domains, domains, windows, mask)
 
+        empty = windows == np.uint64(NO_WINDOW)
+        if empty.any():  # rows that fill the last batch of an evaluation
+            kept, filling = np.flatnonzero(~empty), np.flatnonzero(empty)
+            padding = _padding(len(filling), shape.seq_len + 1, self.base.pad_id, self.base.id_bytes)
+            if not len(kept):
+                return padding
+            read = self.read(plan, shape, domains[kept], windows[kept], masks)
+            return _merged([read, padding], [kept, filling], len(windows))
         if not plan.timeline.grows:
             return rows(self.base, domains, windows)
         corpora, (number, local) = self._corpora(plan, shape, domains, windows)
@@ -138,7 +147,9 @@ class Library:
                 yield self.generations[body.generation]
 
     def sources(self, plan: Plan, shape: Shape, domain: str, window: int) -> list[SourcePart]:
-        """The documents of a window."""
+        """The documents of a window; none of one that fills the last batch of an evaluation."""
+        if window == NO_WINDOW:
+            return []
         first = 0
         for corpus in self._generations(plan, domain):
             count = corpus.view(domain, shape.seq_len, shape.packing).windows
@@ -169,6 +180,13 @@ class Library:
 def grow_bodies(events: Iterable[Event]) -> Iterator[GrowBody]:
     """The generations that events bring, in order."""
     return (event.body for event in events if isinstance(event.body, GrowBody))
+
+
+def _padding(count: int, width: int, pad_id: int, id_bytes: int) -> Rows:
+    """Rows of nothing but padding."""
+    ids = np.full(count * width, pad_id, dtype=f"<u{id_bytes}").tobytes()
+    zeros, nothing = np.zeros(count, dtype=np.uint32), np.zeros(0, dtype=np.uint32)
+    return Rows(ids, zeros, nothing, zeros, zeros, nothing)
 
 
 def _merged(parts: Sequence[Rows], picks: Sequence[npt.NDArray[np.int64]], count: int) -> Rows:

@@ -15,6 +15,7 @@ from headrace.native import row_digests
 from headrace.proto.errors import UsageError
 from headrace.proto.v1 import data_pb2
 from headrace.server.plan.plan import Draw, Plan
+from headrace.server.plan.whole import NO_WINDOW
 from headrace.server.service.library import Library
 from headrace.server.service.masked import emptied
 from headrace.server.service.view import View
@@ -69,6 +70,7 @@ def build_rows(plan: Plan, library: Library, step: int, first_slot: int, rows: i
     weights = np.array(draw.loss_weights[chosen], dtype=np.float32)  # a copy: masks may change it
     read = library.read(plan, shape, domains, np.ascontiguousarray(draw.windows[chosen]), plan.masks(step))
     weights[emptied(read.real_ids, read.mask_ends, read.masks)] = 0.0
+    weights[draw.windows[chosen] == np.uint64(NO_WINDOW)] = 0.0
     row_bytes = (shape.seq_len + 1) * library.base.id_bytes
     return StepRows(
         step=step,

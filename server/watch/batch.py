@@ -40,7 +40,7 @@ def batch(view: View, step: int | None) -> dict[str, Any]:
         "names": list(plan.domains),
         "domains": draw.domains.tolist(),
         "passes": draw.passes.tolist(),
-        "windows": draw.windows.tolist(),
+        "windows": draw.windows.astype(np.int64).tolist(),  # -1: fills the last batch of an evaluation
         "loss_weights": [round(float(weight), 6) for weight in draw.loss_weights],
     }
 

@@ -64,8 +64,12 @@ def test_skip_leaves_the_windows_of_a_spike_unread() -> None:
     of = parent()
     plan = child(of, at=40, skip=7)
     assert windows_of(plan, "a", range(40, 50)) == windows_of(of, "a", range(47, 57))
-    assert plan.skipped == {"a": 7 * 4 * 4, "b": 7 * 4 * 4}
-    assert any("skips 112 tokens of domain `a`" in warning for warning in make_forecast(plan).warnings)
+    for name, gone in plan.skipped.items():
+        spike = windows_of(of, name, range(40, 47))
+        assert (gone.windows, gone.tokens) == (len(spike), 4 * len(spike)) == (28, 112)
+        assert (gone.first, gone.end) == (spike[0][:2], windows_of(of, name, range(47, 48))[0][:2])
+    assert sorted(plan.skipped) == ["a", "b"]
+    assert any("skips 28 windows (112 tokens) of domain `a`" in warning for warning in make_forecast(plan).warnings)
     assert plan.weights(59)["a"] == 0.5
     assert plan.weights(60)["a"] == 0.25
 

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from headrace.native import step_digest
 from headrace.proto.errors import (
     ConfigError,
     ConflictError,
@@ -17,7 +19,8 @@ from headrace.proto.errors import (
     StaleError,
     UsageError,
 )
-from rig import Raw, Trainer
+from headrace.server.corpus.manifest import Corpus
+from rig import Raw, ServerProcess, Trainer, digest_rows, headrace
 
 MakeRun = Callable[..., str]
 GOOD = {"a": 0.2, "b": 0.3, "c": 0.5}
@@ -152,6 +155,33 @@ def test_eval_run_is_sealed_whole_and_never_trained(raw: Raw, tmp_path: Path, co
     assert raw("GetBatch", run_id=opened.run_id, step=10, rows=4).end.end_step == 10
     with pytest.raises(ConflictError, match="kind eval"):
         raw("OpenRun", run="held-out", mode="OPEN_MODE_TRAIN")
+
+
+def test_an_evaluation_serves_every_window_once_and_fills_the_last_batch(
+    raw: Raw, tmp_path: Path, corpus: Path, server: ServerProcess
+) -> None:
+    """Rows that fill it are padding without a label and weigh nothing; sums over all rows are those of the corpus."""
+    text = (
+        f'[run]\nname = "whole"\ncorpus = "{corpus}"\nseed = 1\nkind = "eval"\n'
+        '[[phase]]\nname = "p"\nseq_len = 32\nbatch = 64\n'
+    )
+    run = raw("CreateRun", spec_toml=text, base_dir=str(tmp_path)).run
+    assert run.seal == run.end_step > 0
+    opened = raw("OpenRun", run="whole", mode="OPEN_MODE_OBSERVE")
+    real = 0
+    for step in range(run.end_step):
+        batch = raw("GetBatch", run_id=opened.run_id, step=step, rows=64).batch
+        counts = np.frombuffer(batch.real_ids, "<u4")
+        real += int(np.minimum(counts, 32).sum())
+        assert batch.row_digests == digest_rows(batch, opened)
+        weights = np.frombuffer(batch.loss_weights, "<f4") if batch.loss_weights else np.ones(64, "<f4")
+        assert ((counts == 0) == (weights == 0)).all()
+        assert (counts == 0).any() == (step == run.end_step - 1)
+    whole = Corpus.open(corpus)
+    assert real == sum(whole.tokens(name) for name in whole.domains)
+    done = headrace("run", "explain", "whole", "--step", str(run.end_step - 1), "--server", server.address)
+    assert "fills the batch with padding" in done.stdout
+    assert raw("Explain", run="whole", step=run.end_step - 1).step_digest == step_digest(bytes(batch.row_digests))
 
 
 def test_explain_names_every_document(raw: Raw, make_run: MakeRun) -> None:
