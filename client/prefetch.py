@@ -75,10 +75,11 @@ class Prefetcher:
         # An observer has no lead: it reads what is sealed, or waits.
         self._lookahead = session.opened.lead if confirms else max(session.opened.lead, 2 * settings.in_flight)
         self._pool = Pool(keep=2 * self._lookahead + 2, make=stage.buffer)
-        # One lock, two kinds of waiting: the trainer for a batch, the workers for work. Reentrant, as are the locks of
-        # the ledger and the endpoints: a loader that nobody refers to may be closed by the garbage collector anywhere.
+        # One lock, three kinds of waiting: the trainer for a batch, the workers for work, and between two tries.
+        # Reentrant, as are the locks of the ledger and the endpoints: a loader that nobody refers to may be closed by
+        # the garbage collector anywhere.
         lock = threading.RLock()
-        self._changed, self._hungry = threading.Condition(lock), threading.Condition(lock)
+        self._changed, self._hungry, self._answered = (threading.Condition(lock) for _ in range(3))
         self._stop = threading.Event()
         self._shared = _Shared(next_step=ledger.taken)
         self._digests: list[tuple[int, bytes]] = []  # of the step handed out last
@@ -206,6 +207,7 @@ class Prefetcher:
                     settings=self._settings,
                     stop=self._stop,
                     note=self._note,
+                    wait=self._pause,
                 )
             except DigestError as error:
                 self.stats.digest_errors += 1
@@ -213,6 +215,12 @@ class Prefetcher:
                 if not left:
                     raise
         raise AssertionError("unreachable")
+
+    def _pause(self, seconds: float) -> None:
+        """Ends early when another thread got an answer: the server is back, and ranks came back spread out already."""
+        with self._changed:
+            if not self._stop.is_set():
+                self._answered.wait(seconds)
 
     def _ask(self, step: int, first_slot: int, rows: int) -> Reply:
         if not self._confirms:
@@ -248,6 +256,7 @@ class Prefetcher:
         assembly.fill(first, reply.part)
         with self._changed:
             self._shared.cause = ""
+            self._answered.notify_all()
             self.stats.bytes_received += len(reply.part.ids)
             last = assembly.arrived(reply.part.rows)
         if last:
@@ -312,6 +321,7 @@ class Prefetcher:
         with self._changed:
             self._changed.notify_all()
             self._hungry.notify_all()
+            self._answered.notify_all()
 
     def join(self, timeout: float) -> None:
         until = time.monotonic() + timeout

@@ -29,10 +29,13 @@ def keep_trying(
     stop: threading.Event,
     note: Callable[[UnavailableError], None],
     until: float | None = None,
+    wait: Callable[[float], object] | None = None,
 ) -> T:
     """The result of `attempt`. Raises its first error that is not worth a retry; the last one once `until`
-    (monotonic seconds) has passed; ClosedError when `stop` is set. `note` hears every failed try."""
+    (monotonic seconds) has passed; ClosedError when `stop` is set. `note` hears every failed try. `wait` pauses for so
+    many seconds, or less when it knows that the next try is worth it."""
     pause = settings.backoff
+    wait = wait or stop.wait
     while True:
         try:
             return attempt()
@@ -42,6 +45,7 @@ def keep_trying(
             note(error)
             if until is not None and time.monotonic() >= until:
                 raise
-        if stop.wait(random.uniform(0, pause)):
+        wait(random.uniform(0, pause))
+        if stop.is_set():
             raise ClosedError("the loader was closed")
         pause = min(2 * pause, settings.backoff_max)

@@ -46,6 +46,10 @@ class DeviceStage(HostStage):
         self.maker = DeviceMaker(device)
         self.wanted = {"token_ids"}
 
+    def __reduce__(self) -> tuple[type[DeviceStage], tuple[torch.device]]:
+        """Another process gets a stage of its own: locks and streams do not travel."""
+        return type(self), (self.device,)
+
 
 class CudaStage(DeviceStage):
     """Tensors on a CUDA device: pinned buffers, copies on a side stream."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 from certificates import make_authority, make_certificate
 from click.testing import CliRunner
 from corpora import build_small_corpus
+from far import Far
 from headrace.client import Loader, Settings, Tls
 from headrace.client.cli.main import main
 from headrace.proto.errors import UnauthenticatedError, UnavailableError
@@ -51,6 +53,22 @@ def test_mutual_tls(folder: Path, tmp_path: Path, corpus: Path) -> None:
         result = CliRunner().invoke(main, ["doctor", "--server", server.address, *options])
         assert result.exception is None, result.output
         assert "rows arrive whole" in result.output
+
+
+def test_a_server_far_away(folder: Path, tmp_path: Path, corpus: Path) -> None:
+    """0.6 s there and back: a connection over TLS takes 1.2 s to come about, and prefetch hides the rest."""
+    extra = f'[tls]\ncertificate = "{folder}/server.pem"\nkey = "{folder}/server.key"\n'
+    tls = Tls(ca=folder / "authority.pem")
+    settings = Settings(open_timeout=20, in_flight=8)
+    with (
+        serving(tmp_path, [write_run(tmp_path, corpus, lead=64)], extra=extra) as server,
+        Far(server.address, 0.3) as far,
+        Loader(far.address, "r", tls=tls, settings=settings) as loader,
+    ):
+        begun = time.monotonic()
+        assert [next(loader).step for _ in range(17)] == list(range(17))
+        # Two rounds of eight calls after the first; one by one they would take 10 s.
+        assert time.monotonic() - begun < 8
 
 
 def test_renewed_certificates_are_used_when_the_connection_is_made_again(

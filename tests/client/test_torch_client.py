@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ import torch.distributed.checkpoint as dcp
 from headrace.client import Settings
 from headrace.client.torch import Loader, StreamDataset
 from headrace.client.torch.make import NAMES
-from headrace.proto.errors import UsageError
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.utils.data import DataLoader
 from toy_server import Toy, ToyServer
@@ -91,26 +87,6 @@ def test_dataset_in_a_plain_data_loader_goes_on_where_it_was() -> None:
     assert first == [0, 1, 2, 3, 4]
     assert state["next_step"] == 5
     assert rest == again == list(range(5, 12))
-
-
-SLOW = [pytest.mark.slow, pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")]
-
-
-@pytest.mark.parametrize(
-    ("context", "workers"),
-    [("fork", 1), ("fork", 3), pytest.param("spawn", 1, marks=SLOW), pytest.param("forkserver", 2, marks=SLOW)],
-)
-def test_workers_are_refused_before_the_first_batch(context: str, workers: int) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch and Python warn of fork beside threads
-        loader: DataLoader[Any] = DataLoader(
-            StreamDataset("127.0.0.1:1", "toy"),
-            batch_size=None,
-            num_workers=workers,
-            multiprocessing_context=context,
-        )
-        with pytest.raises(UsageError, match=f"num_workers={workers}"):
-            next(iter(loader))
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")

@@ -34,6 +34,8 @@ from headrace.proto.errors import (
 from headrace.proto.v1 import data_pb2, data_pb2_grpc
 
 DOMAINS = ("code", "deu", "fra")
+# Tests shorten keepalive far below what a server should stand.
+OPTIONS = (("grpc.so_reuseport", 0), ("grpc.http2.min_recv_ping_interval_without_data_ms", 10))
 PAD = 0
 
 
@@ -47,6 +49,7 @@ class Toy:
     lead: int = 8
     id_bytes: int = 2
     max_rows: int = 1024
+    vocabulary: int = 60_000
 
     @property
     def end(self) -> int:
@@ -73,7 +76,7 @@ class Toy:
         batch, seq_len = self.shape(step)
         rng = np.random.default_rng([self.seed, step])
         kind = np.uint16 if self.id_bytes == 2 else np.uint32
-        ids = rng.integers(1, 60_000, (batch, seq_len + 1)).astype(kind)
+        ids = rng.integers(1, self.vocabulary, (batch, seq_len + 1)).astype(kind)
         real = rng.integers(2, seq_len + 2, batch).astype(np.uint32)
         real[rng.random(batch) < 0.7] = seq_len + 1
         for row in range(batch):
@@ -192,7 +195,7 @@ class ToyService(data_pb2_grpc.DataServiceServicer):
             lead=self.toy.lead,
             end_step=self.toy.end,
             domains=DOMAINS,
-            vocab_size=60_000,
+            vocab_size=self.toy.vocabulary,
             pad_id=PAD,
             id_bytes=self.toy.id_bytes,
             max_rows=self.toy.max_rows,
@@ -317,14 +320,19 @@ class ToyServer:
     """A running server: `address`, `service`."""
 
     def __init__(
-        self, toy: Toy | None = None, *, port: int = 0, setup: Callable[[ToyServer], None] | None = None
+        self,
+        toy: Toy | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        setup: Callable[[ToyServer], None] | None = None,
     ) -> None:
         self.service = ToyService(toy or Toy())
-        self.server = grpc.server(ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
+        self.server = grpc.server(ThreadPoolExecutor(32), options=OPTIONS)
         data_pb2_grpc.add_DataServiceServicer_to_server(self.service, self.server)
         if setup is not None:
             setup(self)
-        self.address = f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}"
+        self.address = f"{host}:{self.server.add_insecure_port(f'{host}:{port}')}"
         self.server.start()
 
     @property
@@ -347,9 +355,9 @@ class ToyServer:
 
 def main() -> None:
     options = json.loads(sys.argv[1])
-    port = options.pop("port", 0)
+    host, port = options.pop("host", "127.0.0.1"), options.pop("port", 0)
     options["shapes"] = tuple(tuple(shape) for shape in options.get("shapes", [[40, 8, 16]]))
-    server = ToyServer(Toy(**options), port=port)
+    server = ToyServer(Toy(**options), host=host, port=port)
     print(server.address, flush=True)
     threading.Event().wait()
 

@@ -49,7 +49,7 @@ class Training:
             )
         self.processes.append(process)
 
-    def wait_for_step(self, step: int, *, seconds: float = 150) -> None:
+    def wait_for_step(self, step: int, *, seconds: float = 400) -> None:
         until = time.monotonic() + seconds
         while not any(line["step"] >= step for line in self.lines()):
             assert all(process.poll() is None for process in self.processes), self.logs()
@@ -65,7 +65,7 @@ class Training:
             process.kill()
             process.wait()
 
-    def finish(self, *, seconds: float = 150) -> None:
+    def finish(self, *, seconds: float = 400) -> None:
         for process in self.processes:
             assert process.wait(seconds) == 0, self.logs()
 
@@ -79,7 +79,8 @@ class Training:
 def _program(module: str, server: ToyServer, folder: Path, steps: int | None) -> list[str]:
     steps = server.service.toy.end if steps is None else steps
     arguments = [server.address, "toy", "--steps", str(steps), "--folder", str(folder / "checkpoints")]
-    return ["-m", module, *arguments, "--trace", str(folder / "trace.jsonl")]
+    program = [module] if module.endswith(".py") else ["-m", module]
+    return [*program, *arguments, "--trace", str(folder / "trace.jsonl")]
 
 
 def ranks_environ(ranks: int, *, attempt: int) -> list[dict[str, str]]:
