@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def candidates(
-    files: Sequence[Path], swarm: int, tokens: Mapping[str, float], seed: int
+    files: Sequence[Path], axes: Sequence[str], swarm: int, tokens: Mapping[str, float], seed: int
 ) -> dict[str, dict[str, float]]:
-    """Named candidate mixtures: result files, and a swarm around the token shares. Raises UsageError."""
+    """Named candidate mixtures: result files, a grid and a swarm around the token shares. Raises UsageError."""
+    from headrace.mixer.grid import grid
     from headrace.mixer.result import weights_of
     from headrace.mixer.static import natural, uniform
     from headrace.mixer.swarm import SwarmSpec
@@ -28,14 +29,32 @@ def candidates(
     found = {path.stem: weights_of(path) for path in files}
     if len(found) < len(files):
         raise UsageError("ablate: two candidate files have one name; name them differently")
+    if (swarm or axes) and not tokens:
+        raise UsageError("ablate: --swarm and --grid start from the token shares: give --counts, --tokens or --corpus")
+    if axes:
+        found |= grid(natural(tokens), axes_of(axes))
     if swarm:
-        if not tokens:
-            raise UsageError("ablate: --swarm draws around the token shares: give --counts or --tokens")
         found |= {"natural": natural(tokens), "uniform": uniform(tokens)}
         drawn = draw(tokens, SwarmSpec(runs=swarm, seed=seed))
         found |= {f"swarm-{number:03d}": weights for number, weights in enumerate(drawn)}
     if not found:
-        raise UsageError("ablate: no candidate; give result files with --candidate, or --swarm K")
+        raise UsageError("ablate: no candidate; give result files with --candidate, a --grid, or --swarm K")
+    return found
+
+
+def axes_of(entries: Sequence[str]) -> dict[str, list[float]]:
+    """NAME=W,W,... options as weights by domain. Raises UsageError."""
+    from headrace.client.cli.mixer_options import part
+
+    found: dict[str, list[float]] = {}
+    for entry in entries:
+        name, equals, values = entry.partition("=")
+        if not equals or name in found:
+            raise UsageError(f"--grid `{entry}` {'names a domain twice' if name in found else 'is not NAME=W,W,...'}")
+        try:
+            found[name] = [part(value) for value in values.split(",")]
+        except UsageError as error:
+            raise UsageError(f"--grid `{entry}`: {error}") from error
     return found
 
 
@@ -44,9 +63,11 @@ def candidates(
 @click.option("--held-out", required=True, metavar="RUN", help="Run whose steps are the held-out windows (kind eval).")
 @click.option("--out", "folder", required=True, type=click.Path(path_type=Path), help="Trials and checkpoints go here.")
 @click.option("--candidate", multiple=True, type=click.Path(path_type=Path), help="Result file; repeat.")
+@click.option("--grid", multiple=True, metavar="NAME=W,W,...", help="Try a domain at these weights; repeat for more.")
 @click.option("--swarm", type=click.IntRange(min=0), default=0, help="Draw so many candidates around the token shares.")
 @click.option("--tokens", multiple=True, metavar="NAME=N", help="Tokens of a domain; repeat for each.")
 @click.option("--counts", type=click.Path(path_type=Path), help="TOML or JSON table of domain = tokens.")
+@click.option("--corpus", type=click.Path(path_type=Path), help="manifest.json of a corpus: token counts from it.")
 @click.option("--target", "importance", multiple=True, metavar="NAME=P", help="How much a domain matters; repeat.")
 @click.option("--size", default="tiny", show_default=True, help="tiny, small or chameleon-82m.")
 @click.option("--steps", type=click.IntRange(min=1), help="Steps to train; default: what goes with the size.")
@@ -54,6 +75,7 @@ def candidates(
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Proxies at a time.")
 @click.option("--check-size", help="Train the best ones again at this size and compare the ranking.")
+@click.option("--check-steps", type=click.IntRange(min=1), help="Steps of those; default: what goes with the size.")
 @click.option("--check-top", type=click.IntRange(min=3), default=3, show_default=True, help="How many of them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print the candidates and what is missing; make nothing.")
@@ -64,6 +86,7 @@ def ablate(
     folder: Path,
     importance: tuple[str, ...],
     check_size: str | None,
+    check_steps: int | None,
     check_top: int,
     as_json: bool,
     dry_run: bool,
@@ -79,8 +102,8 @@ def ablate(
     from headrace.mixer.trials import agreement, rank
 
     parts = pairs(importance, option="--target", number=part) or None
-    tokens = tokens_of(options["counts"], options["tokens"])
-    mixtures = candidates(options["candidate"], options["swarm"], tokens, options["seed"])
+    tokens = tokens_of(options["counts"], options["tokens"], options["corpus"])
+    mixtures = candidates(options["candidate"], options["grid"], options["swarm"], tokens, options["seed"])
     sweep = Sweep(
         name=folder.name,
         endpoint=target.need_server(),
@@ -99,7 +122,7 @@ def ablate(
     ranked = rank(sweep_trials(sweep, jobs, _say), parts)
     agreed = None
     if check_size is not None:
-        larger = at_size(sweep, check_size)
+        larger = at_size(sweep, check_size, check_steps)
         best = {trial.name for trial in ranked[:check_top]}
         again = sweep_trials(larger, make_runs(template, larger, {n: mixtures[n] for n in sorted(best)}), _say)
         agreed = agreement(ranked, again, parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from headrace.mixer.trials import load_trials  # noqa: E402
 from headrace.proto.errors import ConflictError  # noqa: E402
 from mixer_rig import DOCUMENTS, Server, run_toml  # noqa: E402
 
+slow = pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="minutes of training; HEADRACE_SLOW=1 runs it")
 PAPER = KrlsSpec(convention="paper", relative_lam=0.01)
 
 
@@ -92,27 +94,46 @@ def headrace(*arguments: str | Path) -> Result:
     return done
 
 
-def test_a_sweep_by_the_command(server: Server, make_run: Callable[..., str], corpus: Path, tmp_path: Path) -> None:
+def sweep(server: Server, make_run: Callable[..., str], corpus: Path, folder: Path) -> tuple[str | Path, ...]:
+    """Arguments of a sweep over two files and a grid of one."""
     held_out = make_run(kind="eval", steps=5, seed=99)
-    template = tmp_path / "RUN.toml"
+    template = folder / "RUN.toml"
     template.write_text(run_toml("template", corpus, dict.fromkeys(DOCUMENTS, 1.0), steps=30))
-    counts = tmp_path / "counts.json"
-    counts.write_text(json.dumps({name: 1000 * number for name, number in DOCUMENTS.items()}))
     for name, weights in (("noisy", {"noise": 1.0}), ("clean", {"plain": 1.0, "other": 1.0})):
         parts = [word for d in DOCUMENTS for word in ("--weight", f"{d}={weights.get(d, 0.0)}")]
-        headrace("compute", "manual", *parts, "--out", tmp_path / f"{name}.json")
-    arguments = (
-        *("ablate", template, "--server", server.address, "--held-out", held_out, "--out", tmp_path / "sweep"),
-        *("--candidate", tmp_path / "noisy.json", "--candidate", tmp_path / "clean.json"),
+        headrace("compute", "manual", *parts, "--out", folder / f"{name}.json")
+    return (
+        *("ablate", template, "--server", server.address, "--held-out", held_out, "--out", folder / "sweep"),
+        *("--candidate", folder / "noisy.json", "--candidate", folder / "clean.json"),
+        *("--grid", "noise=0.8", "--corpus", corpus),
         *("--target", "plain=1", "--target", "other=1", "--steps", "15"),
     )
+
+
+def test_a_sweep_by_the_command(server: Server, make_run: Callable[..., str], corpus: Path, tmp_path: Path) -> None:
+    arguments = sweep(server, make_run, corpus, tmp_path)
     assert "noisy (missing)" in headrace(*arguments, "--dry-run").stdout
     assert "best measured: clean" in headrace(*arguments).stdout
-    first = load_trials(tmp_path / "sweep")
-    assert first[0].losses["plain"] < first[1].losses["plain"]
+    losses = {trial.name: trial.losses["plain"] for trial in load_trials(tmp_path / "sweep")}
+    assert losses["clean"] < losses["noise-0.8"] < losses["noisy"]
     again = headrace(*arguments, "--json")
-    assert "2 of 2 trials are there" in again.stderr
-    assert [entry["name"] for entry in json.loads(again.stdout)["trials"]] == ["clean", "noisy"]
+    assert "3 of 3 trials are there" in again.stderr
+    assert [entry["name"] for entry in json.loads(again.stdout)["trials"]] == ["clean", "noise-0.8", "noisy"]
+
+
+@slow
+def test_a_sweep_goes_on_run_by_run_and_is_checked_at_another_size(
+    server: Server, make_run: Callable[..., str], corpus: Path, tmp_path: Path
+) -> None:
+    arguments = sweep(server, make_run, corpus, tmp_path)
+    headrace(*arguments)
+    first = load_trials(tmp_path / "sweep")
+    (tmp_path / "sweep" / "noisy.trial.json").unlink()
+    again = headrace(*arguments, "--json", "--check-size", "tiny", "--check-steps", "15")
+    assert "2 of 3 trials are there, 1 to make" in again.stderr
+    assert "0 of 3 trials are there, 3 to make" in again.stderr  # those of the check
+    assert json.loads(again.stdout)["agreement"] == [1.0, 3]  # the same size again ranks the same
+    assert {t.name: t.losses for t in load_trials(tmp_path / "sweep")} == {t.name: t.losses for t in first}
 
 
 def test_doremi_and_doge_from_served_runs(server: Server, make_run: Callable[..., str], tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 from headrace.mixer.ablate import spec_text
+from headrace.mixer.grid import grid
 from headrace.mixer.trials import Trial, agreement, load_trial, load_trials, rank
 from headrace.proto.errors import ConfigError, UsageError
 from scipy.stats import spearmanr
@@ -86,3 +88,22 @@ def test_a_candidate_is_the_template_with_its_name_and_weights() -> None:
     assert found["domain"] == base["domain"]
     with pytest.raises(ConfigError, match="RUN"):
         spec_text("[run]\n", name="x", weights={}, place="RUN.toml")
+
+
+def test_a_grid_varies_some_and_keeps_the_proportions_of_the_rest() -> None:
+    found = grid({"web": 6, "code": 3, "math": 1}, {"math": [0.05, 0.3], "code": [0.0, 0.5]})
+    assert list(found) == ["math-0.05+code-0", "math-0.05+code-0.5", "math-0.3+code-0", "math-0.3+code-0.5"]
+    assert found["math-0.3+code-0.5"] == pytest.approx({"code": 0.5, "math": 0.3, "web": 0.2})
+    assert grid({"a": 6, "b": 3, "c": 1}, {"c": [0.4]})["c-0.4"] == pytest.approx({"a": 0.4, "b": 0.2, "c": 0.4})
+    assert grid({"a": 1, "b": 1}, {"a": [0.25], "b": [0.75]})["a-0.25+b-0.75"] == {"a": 0.25, "b": 0.75}
+    for axes, said in (
+        ({"web": [0.7], "code": [0.4]}, "`web-0.7+code-0.4` leaves more than the whole"),
+        ({"web": [0.1], "code": [0.1], "math": [0.1]}, "that no other domain"),
+        ({"books": [0.1]}, "`books`"),
+        ({}, "no domain"),
+        ({"web": []}, "0 mixtures"),
+        ({"web": [0.1] * 40, "code": [0.1] * 40}, "1600 mixtures"),
+        ({"web": [float("nan")]}, "`web`"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(said)):
+            grid({"web": 6, "code": 3, "math": 1}, axes)
