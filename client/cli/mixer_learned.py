@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from headrace.client.cli.common import Target, target_options
 from headrace.client.cli.mixer_proxy import Lines, describe
+from headrace.proto.errors import UsageError
 
 if TYPE_CHECKING:
     from headrace.mixer.proxy.session import ProxyPlan
@@ -57,25 +58,47 @@ def show(mixture: Mixture, folder: Path, as_json: bool) -> None:
 @click.option("--mode", type=click.Choice(["paper", "sampled"]), default="paper", show_default=True)
 @click.option("--eta", type=float, default=1.0, show_default=True, help="Step size of the weights.")
 @click.option("--smoothing", type=float, default=1e-3, show_default=True, help="Part of uniform mixed in each step.")
+@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="At most so many rounds.")
+@click.option(
+    "--tolerance", type=float, default=1e-3, show_default=True, help="Rounds end when no weight moves so far."
+)
+@click.option("--template", type=click.Path(path_type=Path), help="RUN.toml of the later rounds' references.")
 @training
 @target_options
 def doremi(
-    run: str, reference_run: str, mode: Any, eta: float, smoothing: float, target: Target, **options: Any
+    run: str,
+    reference_run: str,
+    mode: Any,
+    eta: float,
+    smoothing: float,
+    rounds: int,
+    tolerance: float,
+    template: Path | None,
+    target: Target,
+    **options: Any,
 ) -> None:
-    """DoReMi on RUN (equal weights): the average weights that chase the excess loss over a reference."""
+    """DoReMi on RUN (equal weights): the average weights that chase the excess loss over a reference.
+
+    In later rounds the reference trains on the weights of the round before, on runs made from --template.
+    """
     from headrace.mixer.caps import Bounds
     from headrace.mixer.doremi import DoremiSpec
-    from headrace.mixer.proxy.learned import doremi_weights
+    from headrace.mixer.proxy.rounds import doremi_rounds
 
     plan, server = plan_of(options), target.need_server()
     if options["dry_run"]:
         describe(server, reference_run, plan)
         describe(server, run, plan)
         return
-    mixture = doremi_weights(
+    if rounds > 1 and template is None:
+        raise UsageError("doremi: --rounds needs --template, the RUN.toml of which the later references' runs are made")
+    mixture = doremi_rounds(
         server,
         reference_run=reference_run,
+        make_reference=lambda number, weights: make_reference(server, template, options["folder"], number, weights),
         run=run,
+        rounds=rounds,
+        tolerance=tolerance,
         folder=options["folder"],
         plan=plan,
         spec=DoremiSpec(eta=eta, smoothing=smoothing),
@@ -84,6 +107,19 @@ def doremi(
         on_step=Lines(),
     )
     show(mixture, options["folder"], options["as_json"])
+
+
+def make_reference(server: str, template: Path | None, folder: Path, number: int, weights: Mapping[str, float]) -> str:
+    """Make the run of a round's reference on the server; its name."""
+    from headrace.client.cli.mixer_options import read_text
+    from headrace.mixer.ablate import spec_text
+    from headrace.mixer.remote import create_run
+
+    assert template is not None
+    name = f"{folder.resolve().name}-reference-{number}"
+    spec = spec_text(read_text(template), name=name, weights=weights, place=str(template))
+    create_run(server, spec, base_dir=template.resolve().parent)
+    return name
 
 
 @click.command()

@@ -18,6 +18,7 @@ from headrace.mixer.embeddings import load_embeddings  # noqa: E402
 from headrace.mixer.krls import KrlsSpec  # noqa: E402
 from headrace.mixer.proxy.checkpoint import load, model_digest  # noqa: E402
 from headrace.mixer.proxy.session import ProxyPlan, embed_run, proxy_weights, train_proxy  # noqa: E402
+from headrace.mixer.remote import Remote  # noqa: E402
 from headrace.mixer.result import load as load_mixture  # noqa: E402
 from headrace.mixer.trials import load_trials  # noqa: E402
 from headrace.proto.errors import ConflictError  # noqa: E402
@@ -153,3 +154,22 @@ def test_doremi_and_doge_from_served_runs(server: Server, make_run: Callable[...
     assert doge["diagnostics"]["flops"] > 0
     skewed = headrace("doge", make_run(natural, seed=13), "--out", tmp_path / "skewed", *where)
     assert "not uniform" in skewed.stdout
+
+
+def test_doremi_in_rounds(server: Server, make_run: Callable[..., str], corpus: Path, tmp_path: Path) -> None:
+    template = tmp_path / "RUN.toml"
+    template.write_text(run_toml("template", corpus, dict.fromkeys(DOCUMENTS, 1.0), steps=20))
+    where = ("--server", server.address, "--steps", "12", "--json", "--out", tmp_path / "rounds", "--rounds", "3")
+    arguments = ("doremi", make_run(seed=11), "--reference-run", make_run(), "--template", template, *where)
+    found = json.loads(headrace(*arguments, "--tolerance", "0").stdout)
+    rounds = found["diagnostics"]["rounds"]
+    assert (len(rounds), rounds[-1], found["parameters"]["rounds"]) == (3, found["raw"], 3)
+    assert rounds[0] != rounds[1] != rounds[2]
+    with Remote(server.address, "rounds-reference-1") as remote:
+        assert remote.facts().weights == pytest.approx(rounds[0], abs=1e-6)
+    assert "a weight still moved" in found["warnings"][-1]
+    one = json.loads((tmp_path / "rounds" / "round-0" / "mixture.json").read_text())
+    assert found["diagnostics"]["flops"] == pytest.approx(3 * one["diagnostics"]["flops"])
+    early = json.loads(headrace(*arguments, "--tolerance", "1").stdout)  # from the checkpoints
+    assert early["diagnostics"]["rounds"] == rounds[:2]
+    assert early["warnings"] == one["warnings"]
