@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("serve", "serve", "Serve the runs of a control store over gRPC."),
     "run": ("run", "run", "Make runs, and see exactly what they hold."),
     "weights": ("weights", "weights", "Show and change the mixture of a run."),
+    "top": ("top", "top", "Watch a run in the terminal: mixture, epochs, drift, ranks, events."),
     "mixer": ("mixer", "mixer", "Find mixture weights, and push them."),
 }
 
