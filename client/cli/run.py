@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
 from headrace.client.cli.run_changes import branch, export, forecast, grow, import_run, mask
 from headrace.client.cli.run_convert import convert
+from headrace.client.cli.run_report import report
 from headrace.client.cli.source import Source, author, open_source, step_range
 from headrace.proto.errors import ConfigError, HeadraceError
 from headrace.proto.v1 import control_pb2 as pb
@@ -282,3 +283,4 @@ run.add_command(forecast)
 run.add_command(export)
 run.add_command(import_run)
 run.add_command(convert)
+run.add_command(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.server.control.store import Store
@@ -29,11 +30,11 @@ class StoreFigures:
         """A run as the store has it now."""
         return self._opener.view(run)
 
-    def look(self, run: str) -> tuple[View, History, Snapshot]:
+    def look(self, run: str, drift: Sequence[Mapping[str, Any]] = ()) -> tuple[View, History, Snapshot]:
         """A run with its history and figures."""
         view = self.view(run)
         history = self._histories.setdefault(run, History())
-        return view, history, make_snapshot(view, history, Surroundings(now_us=time.time_ns() // 1000))
+        return view, history, make_snapshot(view, history, Surroundings(now_us=time.time_ns() // 1000), drift)
 
     def snapshot(self, run: str) -> dict[str, Any]:
         """A run's figures as JSON has them."""

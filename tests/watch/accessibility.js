@@ -12,7 +12,7 @@
     if (!document.getElementById(node.getAttribute("aria-labelledby"))) problems.push(`labelled by nothing: ${node.id}`);
   }
   for (const table of document.querySelectorAll("table")) {
-    if (table.checkVisibility() && !table.caption && !table.closest("[role=region]")) problems.push(`table without a name: ${table.id}`);
+    if (table.checkVisibility() && !table.caption && !table.ariaLabel && !table.closest("[role=region]")) problems.push(`table without a name: ${table.id}`);
     if (!table.querySelector("th[scope]")) problems.push(`table without heads: ${table.id}`);
   }
   const levels = [...document.querySelectorAll("h1, h2, h3")].filter((node) => node.checkVisibility()).map((node) => +node.tagName[1]);

@@ -28,6 +28,14 @@ _LANGUAGES = (
 _SOURCES = ("web", "books", "code", "wiki", "news", "papers", "forum")
 
 
+_REASONS = (
+    "more of what the evaluation of step 4k was weak in",
+    "mixer: krls pretrain",
+    "licence of one source is under review, less of it until then",
+    "",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class World:
     """A run to make."""
@@ -41,6 +49,7 @@ class World:
     ranks: int = 8
     documents: int = 40
     draw: str = "balanced"
+    reasons: tuple[str, ...] = _REASONS
 
 
 def domain_names(count: int) -> list[str]:
@@ -104,7 +113,9 @@ def _live(store: Store, run: Path, world: World, names: list[str], words: random
         store.advance(view.run.id, heard=heard)
         if stage < world.events:
             body = WeightsBody(weights=_normal(weights_of(names, words)))
-            wish = Wish(body=body, author=("ann", "krls", "bo")[stage % 3], reason=_REASONS[stage % len(_REASONS)])
+            wish = Wish(
+                body=body, author=("ann", "krls", "bo")[stage % 3], reason=world.reasons[stage % len(world.reasons)]
+            )
             store.append(view.run.id, wish, checker(opener.view("pretrain-7b")))
 
 
@@ -130,11 +141,3 @@ def _open(store: Store, opener: Opener, world: World) -> list[bytes]:
 def _normal(weights: Mapping[str, float]) -> dict[str, float]:
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
-
-
-_REASONS = (
-    "more of what the evaluation of step 4k was weak in",
-    "mixer: krls pretrain",
-    "licence of one source is under review, less of it until then",
-    "",
-)
