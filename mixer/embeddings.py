@@ -49,17 +49,22 @@ class Embeddings:
         write_atomic(path, buffer.getvalue())
 
 
-def load_embeddings(path: Path) -> Embeddings:
-    """Read the file. Raises ConfigError when it is no .npz of embeddings; a plain .npz of vectors is accepted."""
+def read_vectors(path: Path) -> tuple[dict[str, Vector], Mapping[str, Any]]:
+    """Float64 arrays by name, and the note beside them if any, of an .npz. Raises ConfigError."""
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         noted = json.loads(arrays.pop(_META).tobytes()) if _META in arrays else {}
+        return {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}, noted
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ConfigError(
-            f"`{path}`: cannot be read as embeddings: {error}; `headrace mixer proxy` writes them"
+            f"`{path}`: cannot be read as vectors by name: {error}; an .npz of arrays is needed"
         ) from error
-    vectors = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+
+
+def load_embeddings(path: Path) -> Embeddings:
+    """Read the file. Raises ConfigError when it is no .npz of embeddings; a plain .npz of vectors is accepted."""
+    vectors, noted = read_vectors(path)
     return Embeddings(vectors=vectors, windows=noted.get("windows", {}), meta=noted.get("meta", {}))
 
 

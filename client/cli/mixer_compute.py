@@ -224,3 +224,55 @@ def regmix_(
         },
         warnings=() if result.within else (outside,),
     )
+
+
+@compute.command("mixmin")
+@click.option("--log-probs", "path", type=click.Path(path_type=Path), required=True, help=".npz, an array a source.")
+@click.option("--steps", type=click.IntRange(min=1), default=100, show_default=True)
+@shared
+def mixmin_(path: Path, steps: int, **options: Any) -> None:
+    """The sources whose proxies' mixture predicts the target best (MixMin).
+
+    The file holds for each source the log-probabilities a token that its own proxy gives the same target examples.
+    """
+    from headrace.mixer.embeddings import read_vectors
+    from headrace.mixer.files import digest_vectors
+    from headrace.mixer.mixmin import mixmin
+
+    found, _ = read_vectors(path)
+    result = mixmin(found, steps=steps)
+    request = Request(options)
+    request.finish(
+        "mixmin",
+        result.weights,
+        parameters={"steps": steps},
+        inputs={"log_probabilities": digest_vectors(found)},
+        diagnostics={"loss": result.loss, "steps": result.steps, "gap": result.gap},
+    )
+
+
+@compute.command("aioli")
+@click.option("--falls", "path", type=click.Path(path_type=Path), required=True, help="JSON: falls[i][j], see below.")
+@click.option("--eta", type=float, default=0.2, show_default=True, help="Step size of the weights.")
+@click.option("--concentration", type=float, default=1.0, show_default=True, help="Weight of j in its short training.")
+@shared
+def aioli_(path: Path, eta: float, concentration: float, **options: Any) -> None:
+    """One step of Aioli from --previous (or equal weights) by a measured matrix.
+
+    falls[i][j] is how much the loss of domain i fell in a short training on (nearly) domain j.
+    """
+    from headrace.mixer import aioli
+    from headrace.mixer.files import digest_file
+    from headrace.mixer.result import weights_of
+    from headrace.mixer.static import uniform
+
+    falls = read_table(path)
+    pure = aioli.unmix(falls, concentration)
+    now = uniform(pure) if options["previous"] is None else weights_of(options["previous"])
+    Request(options).finish(
+        "aioli",
+        aioli.advance(now, pure, eta=eta),
+        parameters={"eta": eta, "concentration": concentration},
+        inputs={"falls": digest_file(path)},
+        diagnostics={"pure_falls": pure},
+    )

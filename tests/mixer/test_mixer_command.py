@@ -197,6 +197,21 @@ def test_laws_and_regressions_of_trials(tmp_path: Path) -> None:
     assert "imposed on the answer" in json.loads(few.stdout)["warnings"][0]
 
 
+def test_mixmin_and_aioli_of_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "p.npz", a=np.array([-1.0, -3.0, -2.0]), b=np.array([-3.0, -1.0, -2.5]))
+    done = headrace("compute", "mixmin", "--log-probs", tmp_path / "p.npz", "--json")
+    assert json.loads(done.stdout)["weights"] == pytest.approx({"a": 0.598443, "b": 0.401557}, abs=5e-7)
+    falls = tmp_path / "falls.json"
+    falls.write_text(json.dumps({"a": {"a": 0.10, "b": 0.02}, "b": {"a": -0.01, "b": 0.20}}))
+    one = tmp_path / "one.json"
+    done = headrace("compute", "aioli", "--falls", falls, "--json", "--out", one)
+    assert json.loads(done.stdout)["weights"] == pytest.approx({"a": 0.481437, "b": 0.518563}, abs=5e-7)
+    two = json.loads(headrace("compute", "aioli", "--falls", falls, "--previous", one, "--json").stdout)
+    assert two["weights"]["b"] > 0.53
+    falls.write_text('{"a": 1}')
+    assert headrace("compute", "aioli", "--falls", falls).returncode == 2
+
+
 def test_counts_of_a_corpus(corpus: Path) -> None:
     done = headrace("compute", "natural", "--corpus", corpus, "--json")
     assert done.returncode == 0, done.stderr
