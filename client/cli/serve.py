@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 
 import click
@@ -15,15 +14,23 @@ import click
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
-def serve(config: Path, check: bool, log_level: str) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json", "logfmt"]),
+    default="text",
+    show_default=True,
+    help="json and logfmt put event, run, step and remedy of a line into fields.",
+)
+def serve(config: Path, check: bool, log_level: str, log_format: str) -> None:
     """Serve the runs of a control store over gRPC, as CONFIG (SERVER.toml) says.
 
     Stops on SIGTERM or Ctrl-C: reports NOT_SERVING, lets calls under way end, writes what trainers have confirmed.
     """
     from headrace.server.service.app import serve as run_server
     from headrace.server.service.config import ServerConfig
+    from headrace.server.service.logs import set_up
 
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up(log_level, log_format)
     settings = ServerConfig.load(config)
     if check:
         click.echo(f"{config}: good")

@@ -33,6 +33,7 @@ from headrace.server.service.exposition import certificate_end, watched
 from headrace.server.service.feedback import FeedbackService
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.interceptors import Authorized, Errors, Measured
+from headrace.server.service.logs import told
 from headrace.server.service.malloc import keep_freed_memory
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
@@ -116,7 +117,8 @@ class Server:
             run, created = await self.registry.create_from_file(path)
             await self.registry.by_name(run.name)
             what = "created" if created else "opened"
-            logger.info("run %s: %s, digest %s", run.name, what, run.spec_digest.hex()[:16])
+            fields = told(what, run=run.name, step=run.confirmed)
+            logger.info("run %s: %s, digest %s", run.name, what, run.spec_digest.hex()[:16], extra=fields)
         self._refuse("")
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
@@ -232,7 +234,8 @@ async def serve(config: ServerConfig) -> None:
             for line in _greeting(server):
                 print(line, flush=True)
             await stop.wait()
-            logger.info("stopping: no new calls, those under way have %d s", config.grace_seconds)
+            seconds = config.grace_seconds
+            logger.info("stopping: no new calls, those under way have %d s", seconds, extra=told("stopping"))
     except StoppedError as reason:
         logger.info("%s", reason)
 

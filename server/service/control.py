@@ -38,6 +38,7 @@ from headrace.server.service.convert import (
 from headrace.server.service.exchange import check_import, export_run, read_export
 from headrace.server.service.explain import explain
 from headrace.server.service.handle import RunHandle
+from headrace.server.service.logs import remedy_of, told
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
 
@@ -102,7 +103,8 @@ class ControlService:
         try:
             await handle.refresh()
         except HeadraceError as error:
-            logger.warning("run %s: shown as last seen: %s", name, error)
+            fields = told("shown-as-last-seen", run=name, remedy=remedy_of(error))
+            logger.warning("run %s: shown as last seen: %s", name, error, extra=fields)
         return handle
 
     async def BranchRun(self, request: pb.BranchRunRequest, context: Context) -> pb.CreateRunResponse:  # noqa: N802
@@ -177,7 +179,8 @@ class ControlService:
     async def _made(self, run: RunRecord, created: bool) -> pb.CreateRunResponse:
         handle = await self._registry.by_name(run.name)
         if created:
-            logger.info("run %s: created by %s, digest %s", run.name, run.author or "-", run.spec_digest.hex()[:16])
+            digest, fields = run.spec_digest.hex()[:16], told("created", run=run.name, who=run.author)
+            logger.info("run %s: created by %s, digest %s", run.name, run.author or "-", digest, extra=fields)
         return pb.CreateRunResponse(run=run_info(handle.view), created=created)
 
     async def _append(
@@ -201,7 +204,8 @@ class ControlService:
         except HeadraceError as error:
             self._metrics.update(run, "refused", type(error).__name__)
             who = current().name or "-"
-            logger.warning("run %s: %s by %s was refused: %s", run or "-", method, who, error)
+            fields = told("refused", run=run, remedy=remedy_of(error), method=method, who=who)
+            logger.warning("run %s: %s by %s was refused: %s", run or "-", method, who, error, extra=fields)
             if not isinstance(error, UnavailableError):
                 self._audit.refused(run=run, who=who, method=method, reason=str(error))
             raise
@@ -224,4 +228,7 @@ def _log_change(name: str, appended: Appended) -> None:
         event.from_step,
         event.from_step - appended.confirmed,
         event.reason or "no reason given",
+        extra=told(
+            "changed", run=name, step=event.from_step, sequence=event.sequence, kind=event.kind, who=event.author
+        ),
     )

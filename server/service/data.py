@@ -22,6 +22,7 @@ from headrace.proto.v1 import data_pb2 as pb
 from headrace.server.control.leases import OpenLease, token_of
 from headrace.server.service.auth import Scope, require
 from headrace.server.service.handle import RunHandle
+from headrace.server.service.logs import told
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.opening import check_state, check_world, open_answer
 from headrace.server.service.received import Received
@@ -261,4 +262,13 @@ def _log_open(handle: RunHandle, request: pb.OpenRunRequest, next_step: int) -> 
         request.job.holder or "-",
         next_step,
         request.client_version or "unknown",
+        extra=told(
+            "opened",
+            run=handle.view.run.name,
+            step=next_step,
+            job=request.job.id,
+            attempt=request.job.attempt,
+            rank=request.job.rank,
+            world=max(1, request.job.world),
+        ),
     )

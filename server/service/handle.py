@@ -32,6 +32,7 @@ from headrace.server.plan.log import GrowBody
 from headrace.server.service.cache import BuiltSteps
 from headrace.server.service.changes import quarantine_check, quarantine_wish
 from headrace.server.service.loading import Opener
+from headrace.server.service.logs import remedy_of, told
 from headrace.server.service.rows import StepRows, build_rows
 from headrace.server.service.view import View
 
@@ -56,6 +57,7 @@ class RunHandle:
         self._store = store
         self._opener = opener
         self._bad_blocks = bad_blocks
+        self._away = ""
         self._words: dict[bytes, int] = {}
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
@@ -213,9 +215,21 @@ class RunHandle:
 
     def _adopt(self, advanced: Advanced) -> None:
         if advanced.fenced:
-            logger.warning("run %s: words of %d fenced ranks did not count", advanced.run.name, len(advanced.fenced))
+            name, count = advanced.run.name, len(advanced.fenced)
+            remedy = "stop the processes of the older attempt"
+            logger.warning(
+                "run %s: words of %d fenced ranks did not count",
+                name,
+                count,
+                extra=told("fenced", run=name, remedy=remedy),
+            )
         for word in advanced.refused:
-            logger.warning("run %s: a rank confirmed step %d, above the seal", advanced.run.name, word.next_step)
+            logger.warning(
+                "run %s: a rank confirmed step %d, above the seal",
+                advanced.run.name,
+                word.next_step,
+                extra=told("confirmed-above-seal", run=advanced.run.name, step=word.next_step),
+            )
         self._replace(self.view.after(advanced))
 
     # -- the task ------------------------------------------------------------------------------------------------
@@ -226,13 +240,36 @@ class RunHandle:
             self._wake.clear()
             try:
                 await self._turn()
+                self._tell_back()
             except HeadraceError as error:
-                run = self.view.run
-                logger.warning("run %s: %s; serving goes on up to step %d, the seal", run.name, error, run.seal)
+                self._tell_away(error)
                 await asyncio.sleep(_RETRY_AFTER)
             except Exception:
                 logger.exception("run %s: the seal task failed and goes on", self.view.run.name)
                 await asyncio.sleep(_RETRY_AFTER)
+
+    def _tell_away(self, error: HeadraceError) -> None:
+        """One line when the store goes, however often it is tried again."""
+        run = self.view.run
+        if self._away != type(error).__name__:
+            logger.warning(
+                "run %s: %s; serving goes on up to step %d, the seal",
+                run.name,
+                error,
+                run.seal,
+                extra=told("store-away", run=run.name, step=run.seal, remedy=remedy_of(error)),
+            )
+        self._away = type(error).__name__
+
+    def _tell_back(self) -> None:
+        if self._away:
+            run = self.view.run
+            logger.info(
+                "run %s: the control store answers again",
+                run.name,
+                extra=told("store-back", run=run.name, step=run.seal),
+            )
+        self._away = ""
 
     async def _turn(self) -> None:
         if self.view.plan.known_until is not None:
@@ -257,7 +294,9 @@ class RunHandle:
         except HeadraceError as error:
             if str(error) != self.missing:
                 run = self.view.run
-                logger.error("run %s: no step from %d on: %s", run.name, self.view.plan.known_until, error)
+                step = self.view.plan.known_until
+                fields = told("generation-missing", run=run.name, step=step, remedy=remedy_of(error))
+                logger.error("run %s: no step from %d on: %s", run.name, step, error, extra=fields)
             self.missing = str(error)
             return
         self.missing = ""
@@ -287,7 +326,8 @@ class RunHandle:
                     self._wake.set()  # plan again under the log with the event in it
                     return built
                 if self.data_error is None or str(self.data_error) != str(error):
-                    logger.error("run %s: the seal stops before step %d: %s", view.run.name, step, error)
+                    fields = told("seal-stopped", run=view.run.name, step=step, remedy=remedy_of(error))
+                    logger.error("run %s: the seal stops before step %d: %s", view.run.name, step, error, extra=fields)
                 self.data_error = error
                 return built
         self.data_error = None
@@ -314,6 +354,13 @@ class RunHandle:
             appended.event.sequence,
             name,
             appended.event.from_step,
+            extra=told(
+                "quarantine",
+                run=view.run.name,
+                step=appended.event.from_step,
+                remedy=f"restore `{name}` from its origin, then cancel event {appended.event.sequence}",
+                shard=name,
+            ),
         )
         return True
 

@@ -17,6 +17,7 @@ import grpc
 from headrace.proto.errors import AuthError, HeadraceError, UnavailableError, trailing_metadata
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import Authenticator, Scope, enter, require, scope_of
+from headrace.server.service.logs import remedy_of, told
 from headrace.server.service.metrics import Metrics
 
 logger = logging.getLogger("headrace.server")
@@ -70,7 +71,8 @@ async def _abort(context: Context, method: str, error: BaseException) -> None:
     if isinstance(error, HeadraceError):
         await context.abort(error.status, str(error), trailing_metadata(error))
     number = secrets.token_hex(4)
-    logger.error("%s failed (error %s)", method, number, exc_info=error)
+    fields = told("defect", method=method, number=number)
+    logger.error("%s failed (error %s)", method, number, exc_info=error, extra=fields)
     await context.abort(grpc.StatusCode.INTERNAL, f"the server failed on this call; its log has the cause as {number}")
 
 
@@ -196,7 +198,8 @@ class Authorized(Around):
             if scope_of(method) >= Scope.OPERATE:
                 run = getattr(request, "run", "") or getattr(request, "name", "")
                 self._audit.refused(run=str(run)[:100], who=peer, method=name, reason=str(error))
-            logger.warning("%s by %s was refused: %s", name, peer, error)
+            fields = told("unauthorized", method=name, who=peer, remedy=remedy_of(error))
+            logger.warning("%s by %s was refused: %s", name, peer, error, extra=fields)
             raise
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from headrace.proto.errors import UsageError
 from headrace.proto.v1 import data_pb2 as pb
 from headrace.server.service.handle import RunHandle
+from headrace.server.service.logs import told
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.rows import DIGEST_BYTES, StepRows, build_rows
 
@@ -78,4 +79,11 @@ class Received:
             name,
             rows.step,
             rows.step + 1,
+            extra=told(
+                "rows-received-wrong",
+                run=name,
+                step=rows.step,
+                remedy="take the rank's node out and go back to a checkpoint from before the step",
+                rank=label,
+            ),
         )

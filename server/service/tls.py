@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from headrace.proto.errors import ConfigError
 from headrace.server.service.config import TlsConfig
+from headrace.server.service.logs import remedy_of, told
 
 logger = logging.getLogger("headrace.server")
 
@@ -37,10 +38,11 @@ class Certificates:
                 return None
             made = self.read()
         except (ConfigError, OSError) as error:
-            logger.error("the certificates stay as they were: %s", error)
+            fields = told("certificate-bad", remedy=remedy_of(error))
+            logger.error("the certificates stay as they were: %s", error, extra=fields)
             return None
         self._seen = moment
-        logger.info("certificates were read again")
+        logger.info("certificates were read again", extra=told("certificate-renewed"))
         return made
 
     def _moment(self) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.text_encoder import load_tokenizer, tables_of
 from headrace.server.corpus.token_tables import TokenTables
 from headrace.server.service.handle import RunHandle
+from headrace.server.service.logs import remedy_of, told
 from headrace.server.service.view import View
 from headrace.server.watch.drift.series import Comparison
 from headrace.server.watch.drift_domain import DomainDrift
@@ -73,7 +74,9 @@ class DriftWatch:
             self.intervals += 1
         except HeadraceError as error:
             self.failed[type(error).__name__] += 1
-            logger.warning("run %s: drift of interval %d is not known: %s", view.run.name, number, error)
+            step = number * self.settings.steps
+            fields = told("drift-unknown", run=view.run.name, step=step, remedy=remedy_of(error))
+            logger.warning("run %s: drift from step %d on is not known: %s", view.run.name, step, error, extra=fields)
         return True
 
     async def _look(self, view: View, from_step: int, to_step: int) -> None:
@@ -149,6 +152,17 @@ def _warn(figure: DriftFigure) -> None:
         figure.value_floor_ratio,
         figure.run,
         figure.from_step,
+        extra=told(
+            "drift",
+            run=figure.run,
+            step=figure.from_step,
+            remedy=f"headrace run explain {figure.run} --step {figure.from_step}",
+            domain=figure.domain,
+            feature=figure.feature,
+            against=figure.against,
+            jsd=round(figure.jsd, 6),
+            floor=round(figure.floor, 6),
+        ),
     )
 
 
