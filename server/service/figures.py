@@ -14,10 +14,10 @@ from headrace.server.plan.log import MaskBody, WeightsBody
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.view import View
 from headrace.server.watch.attention import allowed_windows
+from headrace.server.watch.values import WINDOW_STEPS
 
 MOST_DOMAINS = 256
 OTHER = "other"
-WINDOW_STEPS = 256
 _WINDOW_LOOKS = 32
 
 

@@ -23,6 +23,7 @@ from headrace.server.plan.timeline import Span
 MOST_POINTS = 500
 _ANCHOR_EVERY = 1000
 _PLACES_OF_A_CURVE = 8
+_ROWS_OF_A_DOMAIN = 20
 
 Numbers = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -164,17 +165,21 @@ def _spans(plan: Plan, first: int, last: int) -> Iterator[tuple[int, int, Span]]
 def columns(history: History, now: Point, plan: Plan, wanted: Sequence[str]) -> dict[str, Any]:
     """Series for plots: `steps` are the ends of stretches; for each domain share, target, both from the start, epochs.
 
-    A number for each step, six digits each; `null` for a stretch in which nothing was served.
+    Where a stretch holds few rows, the share is that of the few before it too (`rows` says of how many rows at least):
+    a batch cannot hold half a row. A number for each step, six digits each; `null` where nothing was served.
     """
     points = [point.over(len(now.served)) for point in history.points if point.step < now.step] + [now]
     first, stretches = points[0], [stretch(*pair) for pair in itertools.pairwise(points)]
+    rows, lag = _smoothing(plan, points)
+    smooth = [stretch(points[max(0, place - lag)], point) for place, point in enumerate(points) if place]
     whole = [stretch(first, point) for point in points[1:]]
     places = {name: place for place, name in enumerate(plan.domains) if name in set(wanted)}
     return {
         "steps": [part.last for part in stretches],
+        "rows": rows,
         "domains": {
             name: {
-                "share": _column([part.share for part in stretches], place),
+                "share": _column([part.share for part in smooth], place),
                 "target": _column([part.target for part in stretches], place),
                 "share_so_far": _column([part.share for part in whole], place),
                 "target_so_far": _column([part.target for part in whole], place),
@@ -183,6 +188,16 @@ def columns(history: History, now: Point, plan: Plan, wanted: Sequence[str]) -> 
             for name, place in places.items()
         },
     }
+
+
+def _smoothing(plan: Plan, points: Sequence[Point]) -> tuple[int, int]:
+    """Rows that a share is of, and stretches that it is over: enough rows for each domain, but no tenth of the run."""
+    if len(points) < 2:
+        return 0, 1
+    last = plan.shape(points[-1].step - 1)
+    rows = last.batch * (points[-1].step - points[0].step) / (len(points) - 1)
+    lag = min(-(-_ROWS_OF_A_DOMAIN * len(plan.domains) // max(1, int(rows))), max(1, len(points) // 10))
+    return int(rows * lag), lag
 
 
 def _column(rows: Sequence[Numbers], place: int) -> list[float | None]:

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 SCHEMA = 1
-WINDOW_STEPS = 1000
+WINDOW_STEPS = 256
+"""Confirmed steps that "lately" means, here and in `/metrics`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
