@@ -42,6 +42,17 @@ pub const RANKS: [u8; 256] = {
     ranks
 };
 
+/// The byte of each rank.
+pub const BYTES: [u8; 256] = {
+    let mut bytes = [0u8; 256];
+    let mut byte = 0usize;
+    while byte < 256 {
+        bytes[RANKS[byte] as usize] = byte as u8;
+        byte += 1;
+    }
+    bytes
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

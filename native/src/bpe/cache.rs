@@ -1,29 +1,24 @@
 //! Pieces with their ids: exact, and of bounded size.
 //!
-//! Short pieces lie in tables beside their ids (see `packed`), longer ones in an arena. A table that is full at its
-//! largest size is emptied: what is frequent comes back at once. Memory latency is what look-ups cost, so entries are
-//! small, and a caller asks for many pieces before it looks at the first. One thread's cache stays below 56 MiB.
+//! A piece of up to 15 bytes lies, with its length and up to three ids, in half a cache line, one of up to 31 bytes
+//! with up to seven ids in a whole one; longer ones and longer lists of ids lie in arenas. A table that is full at its
+//! largest size is emptied: what is frequent comes back at once. Memory latency is what look-ups cost, so a caller
+//! asks for many pieces before it looks at the first. One thread's cache stays below 64 MiB.
 
-use crate::bpe::packed::{Narrow, Packed, PackedTable, Tiny, Wide, hash_long, prefetch};
+use crate::bpe::packed::{Narrow, Slot, Slots, Wide, hash_long, prefetch};
 
-/// Largest numbers of slots: 4 MiB of tiny ones, 6 MiB of narrow ones, 10 MiB of wide ones, up to 24 MiB of long ones.
-const MOST_SLOTS: usize = 1 << 18;
+/// Largest numbers of slots: 16 MiB of narrow ones, 8 MiB of wide ones, up to 24 MiB of long ones.
+const MOST_NARROW: usize = 1 << 19;
+const MOST_WIDE: usize = 1 << 17;
 /// Pieces longer than this are not kept.
 const LONGEST: usize = 256;
 /// Bytes that the arenas of long pieces and of ids may hold.
 const ARENA_BYTES: usize = 12 << 20;
 
-const ID_BITS: u32 = 21;
-const ID: u64 = (1 << ID_BITS) - 1;
-/// Most ids that lie beside a key.
-const INLINE: usize = 3;
-const COUNT_BITS: u32 = 16;
-
-/// Ids of a piece in a word: up to three, each plus one, or with the highest bit set their place in the arena.
-#[derive(Clone, Copy, Default)]
-struct Ids(u64);
-
-const IN_ARENA: u64 = 1 << 63;
+/// A count of ids that says: they lie in the arena.
+const IN_ARENA: u32 = u32::MAX;
+/// Ids that a wide slot holds beside their count.
+const MOST_INLINE: usize = 7;
 
 /// One piece in the arena.
 #[derive(Clone, Copy, Default)]
@@ -31,22 +26,65 @@ struct Entry {
     hash: u64,
     start: u32,
     length: u32,
-    ids: Ids,
+    first: u32,
+    count: u32,
 }
 
-/// A piece that was asked for: its hash, and its packed bytes when it is short.
+/// A piece that was asked for: where it ends, its hash, and its packed bytes when it is short.
 #[derive(Clone, Copy, Default)]
 pub struct Asked {
+    pub end: usize,
     hash: u64,
-    key: Narrow,
+    key: [u64; 2],
+}
+
+/// Ids on their way out: a vector that is longer than what it holds, so that whole groups are written at once.
+pub struct Sink<'a> {
+    out: &'a mut Vec<u32>,
+    len: usize,
+}
+
+impl<'a> Sink<'a> {
+    pub fn new(out: &'a mut Vec<u32>) -> Self {
+        let len = out.len();
+        Self { out, len }
+    }
+
+    /// Make room for this number of groups.
+    #[inline]
+    pub fn reserve(&mut self, groups: usize) {
+        let room = self.len + (groups + 1) * (MOST_INLINE + 1);
+        if room > self.out.len() {
+            self.out.resize(room, 0);
+        }
+    }
+
+    /// Take the first `count` of a group.
+    #[inline(always)]
+    fn write<const N: usize>(&mut self, group: [u32; N], count: usize) {
+        if let Some(room) = self.out.get_mut(self.len..self.len + N) {
+            room.copy_from_slice(&group);
+        }
+        self.len += count;
+    }
+
+    /// Append any number of ids; room for `groups` is there afterwards.
+    pub fn append(&mut self, groups: usize, ids: &[u32]) {
+        self.reserve(groups + ids.len());
+        self.out[self.len..self.len + ids.len()].copy_from_slice(ids);
+        self.len += ids.len();
+    }
+
+    /// Cut off the room that is left.
+    pub fn finish(self) {
+        self.out.truncate(self.len);
+    }
 }
 
 /// The cache of one thread.
 pub struct Cache {
-    most: usize,
-    tiny: PackedTable<Tiny, Ids>,
-    narrow: PackedTable<Narrow, Ids>,
-    wide: PackedTable<Wide, Ids>,
+    narrow: Slots<Narrow>,
+    wide: Slots<Wide>,
     long: Vec<Entry>,
     filled: usize,
     bytes: Vec<u8>,
@@ -55,97 +93,97 @@ pub struct Cache {
 
 impl Default for Cache {
     fn default() -> Self {
-        Self::of(MOST_SLOTS)
-    }
-}
-
-impl Cache {
-    /// A cache whose tables have at most this number of slots, a power of two.
-    pub fn of(most: usize) -> Self {
         Self {
-            most,
-            tiny: PackedTable::new(most),
-            narrow: PackedTable::new(most),
-            wide: PackedTable::new(most),
+            narrow: Slots::new(MOST_NARROW),
+            wide: Slots::new(MOST_WIDE),
             long: vec![Entry::default(); 1 << 10],
             filled: 0,
             bytes: Vec::new(),
             ids: Vec::new(),
         }
     }
+}
 
-    /// Ask for a piece, which brings near what `get` will look at.
+impl Cache {
+    /// Ask for a piece of a text, which brings near what `get` will look at.
     #[inline(always)]
-    pub fn ask(&self, piece: &[u8]) -> Asked {
-        if piece.len() <= Tiny::LONGEST {
-            let key = Tiny::pack(piece);
-            let hash = key.hash();
-            self.tiny.prefetch(hash);
-            Asked {
-                hash,
-                key: [key[0], 0],
-            }
-        } else if piece.len() <= Narrow::LONGEST {
-            let key = Narrow::pack(piece);
-            let hash = key.hash();
+    pub fn ask(&self, text: &[u8], start: usize, end: usize) -> Asked {
+        let length = end - start;
+        if length <= Narrow::LONGEST {
+            let key = Narrow::pack(text, start, length);
+            let hash = Narrow::hash(&key);
             self.narrow.prefetch(hash);
-            Asked { hash, key }
-        } else if piece.len() <= Wide::LONGEST {
-            let hash = Wide::pack(piece).hash();
+            Asked { end, hash, key }
+        } else if length <= Wide::LONGEST {
+            let hash = Wide::hash(&Wide::pack(&text[start..end]));
             self.wide.prefetch(hash);
-            Asked { hash, key: [0; 2] }
-        } else {
-            let hash = hash_long(piece);
-            prefetch(&self.long[hash as usize & (self.long.len() - 1)]);
-            Asked { hash, key: [0; 2] }
-        }
-    }
-
-    /// Append the ids of a piece that was asked for, if it is known.
-    #[inline(always)]
-    pub fn get(&self, piece: &[u8], asked: &Asked, out: &mut Vec<u32>) -> bool {
-        let found = if piece.len() <= Tiny::LONGEST {
-            self.tiny
-                .find_hashed([asked.key[0]], asked.hash)
-                .ok()
-                .map(|at| *self.tiny.value(at))
-        } else if piece.len() <= Narrow::LONGEST {
-            self.narrow
-                .find_hashed(asked.key, asked.hash)
-                .ok()
-                .map(|at| *self.narrow.value(at))
-        } else if piece.len() <= Wide::LONGEST {
-            let found = self.wide.find_hashed(Wide::pack(piece), asked.hash);
-            found.ok().map(|at| *self.wide.value(at))
-        } else if piece.len() <= LONGEST {
-            self.find_long(asked.hash, piece)
-                .ok()
-                .map(|at| self.long[at].ids)
-        } else {
-            None
-        };
-        match found {
-            Some(ids) if ids.0 < 1 << ID_BITS => out.push((ids.0 - 1) as u32),
-            Some(ids) => self.emit(ids, out),
-            None => return false,
-        }
-        true
-    }
-
-    /// Append several ids.
-    #[inline]
-    fn emit(&self, ids: Ids, out: &mut Vec<u32>) {
-        if ids.0 & IN_ARENA == 0 {
-            let mut rest = ids.0;
-            while rest > 0 {
-                out.push((rest & ID) as u32 - 1);
-                rest >>= ID_BITS;
+            Asked {
+                end,
+                hash,
+                key: [0; 2],
             }
         } else {
-            let count = ids.0 as usize & ((1 << COUNT_BITS) - 1);
-            let first = ((ids.0 & !IN_ARENA) >> COUNT_BITS) as usize;
-            out.extend_from_slice(&self.ids[first..first + count]);
+            let hash = hash_long(&text[start..end]);
+            prefetch(&self.long[hash as usize & (self.long.len() - 1)]);
+            Asked {
+                end,
+                hash,
+                key: [0; 2],
+            }
         }
+    }
+
+    /// Append the ids of a piece that was asked for, if it is known; `groups` are asked for and not yet written.
+    #[inline(always)]
+    pub fn get(&self, piece: &[u8], asked: &Asked, groups: usize, sink: &mut Sink) -> bool {
+        if piece.len() <= Narrow::LONGEST {
+            let Some([one, other]) = self.narrow.find(&asked.key, asked.hash) else {
+                return false;
+            };
+            let group = [
+                one as u32,
+                (one >> 32) as u32,
+                other as u32,
+                (other >> 32) as u32,
+            ];
+            match group[3] {
+                IN_ARENA => self.emit(group[0], group[1], groups, sink),
+                count => sink.write(group, count as usize),
+            }
+            return true;
+        }
+        self.get_wide(piece, asked, groups, sink)
+    }
+
+    #[inline]
+    fn get_wide(&self, piece: &[u8], asked: &Asked, groups: usize, sink: &mut Sink) -> bool {
+        if piece.len() <= Wide::LONGEST {
+            let Some(value) = self.wide.find(&Wide::pack(piece), asked.hash) else {
+                return false;
+            };
+            let mut group = [0; MOST_INLINE + 1];
+            for (pair, word) in group.chunks_exact_mut(2).zip(value) {
+                (pair[0], pair[1]) = (word as u32, (word >> 32) as u32);
+            }
+            match group[MOST_INLINE] {
+                IN_ARENA => self.emit(group[0], group[1], groups, sink),
+                count => sink.write(group, count as usize),
+            }
+            return true;
+        }
+        match self.find_long(asked.hash, piece) {
+            Ok(at) if piece.len() <= LONGEST => {
+                let entry = self.long[at];
+                self.emit(entry.first, entry.count, groups, sink);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Append ids of the arena.
+    fn emit(&self, first: u32, count: u32, groups: usize, sink: &mut Sink) {
+        sink.append(groups, &self.ids[first as usize..][..count as usize]);
     }
 
     fn find_long(&self, hash: u64, piece: &[u8]) -> Result<usize, usize> {
@@ -170,31 +208,37 @@ impl Cache {
             return;
         }
         if self.bytes.len() + 4 * self.ids.len() > ARENA_BYTES {
-            *self = Self::of(self.most);
+            *self = Self::default();
         }
-        let kept = self.keep(ids);
-        if piece.len() <= Tiny::LONGEST {
-            self.tiny.put(Tiny::pack(piece), kept);
-        } else if piece.len() <= Narrow::LONGEST {
-            self.narrow.put(Narrow::pack(piece), kept);
+        if piece.len() <= Narrow::LONGEST {
+            let value = self.value::<4>(ids);
+            let key = Narrow::pack(piece, 0, piece.len());
+            self.narrow
+                .put(&key, [pair(value[0], value[1]), pair(value[2], value[3])]);
         } else if piece.len() <= Wide::LONGEST {
-            self.wide.put(Wide::pack(piece), kept);
+            let value = self.value::<{ MOST_INLINE + 1 }>(ids);
+            let words = std::array::from_fn(|i| pair(value[2 * i], value[2 * i + 1]));
+            self.wide.put(&Wide::pack(piece), words);
         } else {
-            self.put_long(piece, kept);
+            self.put_long(piece, ids);
         }
     }
 
-    fn keep(&mut self, ids: &[u32]) -> Ids {
-        if ids.len() <= INLINE {
-            let add = |sum, &id| sum << ID_BITS | (id as u64 + 1);
-            return Ids(ids.iter().rev().fold(0, add));
+    /// Ids and their count, or their place in the arena.
+    fn value<const N: usize>(&mut self, ids: &[u32]) -> [u32; N] {
+        let mut value = [0; N];
+        if ids.len() < N {
+            value[..ids.len()].copy_from_slice(ids);
+            value[N - 1] = ids.len() as u32;
+        } else {
+            (value[0], value[1], value[N - 1]) =
+                (self.ids.len() as u32, ids.len() as u32, IN_ARENA);
+            self.ids.extend_from_slice(ids);
         }
-        let first = self.ids.len() as u64;
-        self.ids.extend_from_slice(ids);
-        Ids(IN_ARENA | first << COUNT_BITS | ids.len() as u64)
+        value
     }
 
-    fn put_long(&mut self, piece: &[u8], ids: Ids) {
+    fn put_long(&mut self, piece: &[u8], ids: &[u32]) {
         if self.filled * 2 >= self.long.len() {
             self.grow_long();
         }
@@ -202,14 +246,15 @@ impl Cache {
         let Err(at) = self.find_long(hash, piece) else {
             return;
         };
-        let (start, length) = (self.bytes.len() as u32, piece.len() as u32);
         self.long[at] = Entry {
             hash,
-            start,
-            length,
-            ids,
+            start: self.bytes.len() as u32,
+            length: piece.len() as u32,
+            first: self.ids.len() as u32,
+            count: ids.len() as u32,
         };
         self.bytes.extend_from_slice(piece);
+        self.ids.extend_from_slice(ids);
         self.filled += 1;
     }
 
@@ -226,6 +271,10 @@ impl Cache {
     }
 }
 
+fn pair(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -240,8 +289,11 @@ mod tests {
             let mut known: HashMap<Vec<u8>, Vec<u32>> = HashMap::new();
             for (number, piece) in pieces.iter().enumerate() {
                 let mut out = vec![7];
-                let asked = cache.ask(piece);
-                prop_assert_eq!(cache.get(piece, &asked, &mut out), known.contains_key(piece));
+                let mut sink = Sink::new(&mut out);
+                sink.reserve(1);
+                let asked = cache.ask(piece, 0, piece.len());
+                prop_assert_eq!(cache.get(piece, &asked, 1, &mut sink), known.contains_key(piece));
+                sink.finish();
                 if let Some(ids) = known.get(piece) {
                     prop_assert_eq!(&out[1..], &ids[..]);
                 } else {
@@ -262,8 +314,7 @@ mod tests {
             cache.put(piece.as_bytes(), &[number; 12]);
         }
         assert!(cache.bytes.len() + 4 * cache.ids.len() <= ARENA_BYTES + 1024);
-        assert!(cache.tiny.slots() <= MOST_SLOTS && cache.narrow.slots() <= MOST_SLOTS);
-        assert!(cache.wide.slots() <= MOST_SLOTS);
+        assert!(cache.narrow.size() <= 32 * MOST_NARROW && cache.wide.size() <= 64 * MOST_WIDE);
         assert!(cache.long.len() * size_of::<Entry>() <= 24 << 20);
     }
 }

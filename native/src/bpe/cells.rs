@@ -24,13 +24,14 @@ const INLINE_COLUMNS: u16 = 255;
 pub const MAX_TOKENS: usize = 1 << ID_BITS;
 
 /// Cells and counts of all words of more than one byte.
+#[derive(Clone)]
 pub struct Cells {
-    cells: Vec<u32>,
+    pub(super) cells: Vec<u32>,
     /// Counts that do not fit into a header: ends and (column, count)s
-    ends: Vec<usize>,
-    counts: Vec<(u16, u64)>,
+    pub(super) ends: Vec<usize>,
+    pub(super) counts: Vec<(u16, u64)>,
     /// Headers of the words that are longer than a distance can say
-    long: Vec<u32>,
+    pub(super) long: Vec<u32>,
 }
 
 /// What surrounds one applied merge.
@@ -115,7 +116,7 @@ impl Cells {
 
     /// The header of the word of the token that begins at `at`.
     #[inline]
-    fn header(&self, at: u32) -> u32 {
+    pub fn header(&self, at: u32) -> u32 {
         match self.cells[at as usize] >> ID_BITS & FAR {
             FAR => self.long[self.long.partition_point(|&header| header < at) - 1],
             distance => at - distance,
@@ -147,6 +148,40 @@ impl Cells {
         self.cells[at as usize] = first & !ID | id;
         self.cells[end as usize - 1] = id;
         Some(around)
+    }
+
+    /// Whether the cells hold whole tokens of these lengths and headers that have counts; for cells read from a file.
+    pub fn check(&self, lengths: &[u32]) -> Result<(), String> {
+        let broken = || "the cells of the state are damaged".to_string();
+        let mut at = 0;
+        let mut begun = false;
+        while at < self.cells.len() {
+            let cell = self.cells[at];
+            if cell & HEADER != 0 {
+                let is_end = at + 1 == self.cells.len();
+                let number = (cell & !HEADER) as usize;
+                if cell & INLINE == 0 && number >= self.ends.len() && !is_end {
+                    return Err(broken());
+                }
+                begun = true;
+                at += 1;
+                continue;
+            }
+            let length = lengths.get((cell & ID) as usize).ok_or_else(broken)?;
+            at += *length as usize;
+            if !begun
+                || self
+                    .cells
+                    .get(at - 1)
+                    .is_none_or(|last| last & ID != cell & ID)
+            {
+                return Err(broken());
+            }
+        }
+        let ascending = self.ends.is_sorted() && self.long.is_sorted();
+        let ends = self.ends.last().is_none_or(|&end| end <= self.counts.len());
+        let last = self.cells.last().is_some_and(|cell| cell & HEADER != 0);
+        (ascending && ends && last).then_some(()).ok_or_else(broken)
     }
 
     /// Hand every pair of neighbours to `each`: first cell, ids, header.

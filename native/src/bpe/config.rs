@@ -56,6 +56,8 @@ pub struct Config {
     pub max_merges: usize,
     /// Steps that choose the pair by the sum over languages, before parity begins
     pub global_merges: usize,
+    /// Merges before any pair across a blank inside a piece is merged, if there are as many; 0 for no such rule
+    pub cross_from: usize,
     /// A pair must occur this often in the text that the language that asks for it judges by
     pub min_frequency: u64,
     pub window: Option<Window>,
@@ -71,11 +73,15 @@ pub struct Config {
 impl Config {
     /// Whether the settings fit each other and the words.
     pub fn check(&self, words: &Words) -> Result<(), String> {
+        self.check_columns(words.columns)
+    }
+
+    /// The same for this number of columns.
+    pub fn check_columns(&self, counted: usize) -> Result<(), String> {
         let columns = self.languages * self.development.columns();
-        if self.languages == 0 || words.columns != columns || self.bytes.len() != columns {
+        if self.languages == 0 || counted != columns || self.bytes.len() != columns {
             return Err(format!(
-                "{} columns of text were counted, {columns} are needed",
-                words.columns
+                "{counted} columns of text were counted, {columns} are needed"
             ));
         }
         if self.max_tokens > MAX_TOKENS || self.max_tokens < 256 {

@@ -1,14 +1,16 @@
 //! Text to ids and back, exactly as the merges say.
 //!
-//! A piece is looked up in the cache of the thread; a new one is looked up among the tokens that their own merges
-//! make, or merged, and then remembered. Caches are taken with `try_lock`, and threads are scoped, so a fork at any
+//! Pieces are found some sixty at a time, then looked up in the cache of the thread; a new one is cut by `greedy`, or
+//! merged where that can't be, and then remembered. Caches are taken with `try_lock`, and threads are scoped, so a fork at any
 //! moment leaves nothing locked and nothing waited for.
 
 use std::sync::Mutex;
 
 use rustc_hash::FxHashMap;
 
-use crate::bpe::cache::{Asked, Cache};
+use crate::bpe::blocks::Ends;
+use crate::bpe::cache::{Asked, Cache, Sink};
+use crate::bpe::greedy::{Greedy, Trail};
 use crate::bpe::pattern::Pattern;
 use crate::bpe::piece::{Scratch, merge};
 use crate::bpe::ranks::Ranks;
@@ -20,14 +22,15 @@ const KEPT_MEMORIES: usize = 64;
 
 /// Most tokens whose ids fit the tables.
 const MOST_TOKENS: usize = 1 << 21;
-/// Pieces whose cache lines are asked for before the first of them is looked up.
-const AHEAD: usize = 32;
-
 /// What one thread works with: the pieces it has met, and the memory of merging.
 #[derive(Default)]
 struct Memory {
     cache: Cache,
     scratch: Scratch,
+    trail: Trail,
+    ends: Ends,
+    asked: Vec<Asked>,
+    ids: Vec<u32>,
 }
 
 /// A tokenizer's tables.
@@ -36,8 +39,8 @@ pub struct Encoder {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     ranks: Ranks,
-    /// The tokens that their own merges make, as pieces, and which ids these are
-    whole: Cache,
+    greedy: Option<Greedy>,
+    /// Which ids their own merges make
     is_whole: Vec<bool>,
     specials: Vec<(Vec<u8>, u32)>,
     memories: Mutex<Vec<Memory>>,
@@ -65,8 +68,11 @@ impl Encoder {
         if ids.len() > MOST_TOKENS {
             return Err(format!("at most {MOST_TOKENS} tokens are supported"));
         }
-        let ranks = Ranks::new(byte_ids(&ids)?, &made(tokens, &ids, merges)?)?;
-        let (whole, is_whole) = whole(&ids, &ranks, tokens.len());
+        let (byte_ids, merges) = (byte_ids(&ids)?, made(tokens, &ids, merges)?);
+        let ranks = Ranks::new(byte_ids, &merges)?;
+        let is_whole = whole(&ids, &ranks, tokens.len());
+        let all_whole = merges.iter().all(|merge| is_whole[merge.2 as usize]);
+        let greedy = all_whole.then(|| Greedy::new(&byte_ids, &merges)).flatten();
         let mut end = 0;
         let ends = tokens.iter().map(|token| {
             end += token.len();
@@ -76,7 +82,7 @@ impl Encoder {
             pattern,
             bytes: tokens.concat(),
             ends: ends.collect(),
-            whole,
+            greedy,
             is_whole,
             ranks,
             specials: specials
@@ -156,59 +162,81 @@ impl Encoder {
         memory: &mut Memory,
         out: &mut Vec<u32>,
     ) -> Result<(), String> {
+        if !self.pattern.is_scanned() {
+            let mut sink = Sink::new(out);
+            return self
+                .pattern
+                .for_each(text, |piece| {
+                    sink.reserve(1);
+                    let asked = memory.cache.ask(piece, 0, piece.len());
+                    self.encode_piece(piece, &asked, 1, memory, &mut sink);
+                })
+                .map(|()| sink.finish());
+        }
         // A guess that is mostly enough; the vector grows by itself where it is not.
         out.reserve(text.len() / 3);
-        if !self.pattern.is_lossless() {
-            return self.pattern.for_each(text, |piece| {
-                let asked = memory.cache.ask(piece);
-                self.encode_piece(piece, &asked, memory, out);
-            });
+        let mut sink = Sink::new(out);
+        let (mut start, mut at) = (0, 0);
+        while at < text.len() {
+            memory.ends.clear();
+            at = self.pattern.fill(text, at, &mut memory.ends);
+            start = self.encode_some(text.as_bytes(), start, memory, &mut sink);
         }
-        let mut ahead = [(0, Asked::default()); AHEAD];
-        let (mut filled, mut start) = (0, 0);
-        self.pattern.for_each(text, |piece| {
-            ahead[filled] = (piece.len(), memory.cache.ask(piece));
-            filled += 1;
-            if filled == AHEAD {
-                start += self.encode_ahead(&text.as_bytes()[start..], &ahead, memory, out);
-                filled = 0;
-            }
-        })?;
-        self.encode_ahead(&text.as_bytes()[start..], &ahead[..filled], memory, out);
+        sink.finish();
         Ok(())
     }
 
-    /// Encode the pieces, of these lengths, at the beginning of `text`; where they end.
-    fn encode_ahead(
+    /// Encode the pieces, whose ends are in the memory, from `start` on; where the last one ends.
+    fn encode_some(
         &self,
         text: &[u8],
-        ahead: &[(usize, Asked)],
+        mut start: usize,
         memory: &mut Memory,
-        out: &mut Vec<u32>,
+        sink: &mut Sink,
     ) -> usize {
-        let mut at = 0;
-        for (length, asked) in ahead {
-            self.encode_piece(&text[at..at + length], asked, memory, out);
-            at += length;
+        let mut asked = std::mem::take(&mut memory.asked);
+        asked.clear();
+        let (mut begin, cache) = (start, &memory.cache);
+        asked.extend(memory.ends.as_slice().iter().map(|&end| {
+            let asked = cache.ask(text, begin, end);
+            begin = end;
+            asked
+        }));
+        sink.reserve(asked.len());
+        for (done, one) in asked.iter().enumerate() {
+            self.encode_piece(&text[start..one.end], one, asked.len() - done, memory, sink);
+            start = one.end;
         }
-        at
+        memory.asked = asked;
+        start
     }
 
     #[inline(always)]
-    fn encode_piece(&self, piece: &[u8], asked: &Asked, memory: &mut Memory, out: &mut Vec<u32>) {
-        if !memory.cache.get(piece, asked, out) {
-            self.encode_new(piece, asked, memory, out);
+    fn encode_piece(
+        &self,
+        piece: &[u8],
+        asked: &Asked,
+        groups: usize,
+        memory: &mut Memory,
+        sink: &mut Sink,
+    ) {
+        if !memory.cache.get(piece, asked, groups, sink) {
+            self.encode_new(piece, groups, memory, sink);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn encode_new(&self, piece: &[u8], asked: &Asked, memory: &mut Memory, out: &mut Vec<u32>) {
-        let start = out.len();
-        if !self.whole.get(piece, asked, out) {
-            merge(piece, &self.ranks, &mut memory.scratch, out);
+    fn encode_new(&self, piece: &[u8], groups: usize, memory: &mut Memory, sink: &mut Sink) {
+        let mut ids = std::mem::take(&mut memory.ids);
+        ids.clear();
+        let greedy = self.greedy.as_ref();
+        if !greedy.is_some_and(|greedy| greedy.encode(piece, &mut memory.trail, &mut ids)) {
+            merge(piece, &self.ranks, &mut memory.scratch, &mut ids);
         }
-        memory.cache.put(piece, &out[start..]);
+        memory.cache.put(piece, &ids);
+        sink.append(groups, &ids);
+        memory.ids = ids;
     }
 
     /// Special tokens stand for themselves, the longest at a place; what lies between is text.
@@ -308,20 +336,30 @@ fn made(
     Ok(made)
 }
 
-/// The tokens whose own merges make them, and which ids these are.
-fn whole(ids: &IdsByToken, ranks: &Ranks, size: usize) -> (Cache, Vec<bool>) {
-    let mut cache = Cache::of((ids.len() * 2).next_power_of_two());
+/// Which ids the merges of their own bytes make.
+fn whole(ids: &IdsByToken, ranks: &Ranks, size: usize) -> Vec<bool> {
     let mut is_whole = vec![false; size];
     let (mut scratch, mut out) = (Scratch::default(), Vec::new());
     for (&token, &id) in ids {
         out.clear();
         merge(token, ranks, &mut scratch, &mut out);
-        if out == [id] {
-            cache.put(token, &out);
-            is_whole[id as usize] = true;
-        }
+        is_whole[id as usize] = out == [id];
     }
-    (cache, is_whole)
+    is_whole
+}
+
+/// The texts that lie one behind the other in `bytes`, text i from `offsets[i]` to `offsets[i + 1]`.
+pub fn texts_of<'a>(bytes: &'a [u8], offsets: &[i64]) -> Result<Vec<&'a str>, String> {
+    let cut = |(number, ends): (usize, &[i64])| {
+        let place = |end: i64| usize::try_from(end).ok();
+        let range = place(ends[0]).zip(place(ends[1]));
+        let text = range.and_then(|(start, end)| bytes.get(start..end));
+        let text =
+            text.ok_or_else(|| format!("the offsets of text {number} lie outside its buffer"))?;
+        std::str::from_utf8(text)
+            .map_err(|e| format!("text {number} is no UTF-8 at byte {}", e.valid_up_to()))
+    };
+    offsets.windows(2).enumerate().map(cut).collect()
 }
 
 /// Batches one behind the other.

@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::bpe::words::Counter;
+use crate::bpe::counter::Counter;
 
 /// Characters that are this much rarer on the other side are told.
 const ONE_SIDED: f64 = 20.0;

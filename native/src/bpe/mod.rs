@@ -6,11 +6,15 @@
 //! threads or on the order in which text arrived.
 
 pub mod alphabet;
+pub mod apply;
+pub mod blocks;
 pub mod cache;
 pub mod cells;
 pub mod config;
+pub mod counter;
 pub mod encoder;
 pub mod evidence;
+pub mod greedy;
 pub mod mismatch;
 pub mod packed;
 pub mod pairs;
@@ -18,10 +22,14 @@ pub mod pattern;
 pub mod piece;
 pub mod queue;
 pub mod ranks;
+pub mod run;
 pub mod scan;
 pub mod select;
 pub mod slots;
+pub mod state;
+pub mod table;
 pub mod tokens;
 pub mod trainer;
+pub mod trie;
 pub mod unicode;
 pub mod words;

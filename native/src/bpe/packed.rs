@@ -1,23 +1,8 @@
-//! Tables keyed by pieces, one cache line a look-up.
+//! Tables keyed by short pieces, one cache line a look-up.
 //!
-//! A piece of up to 7 bytes is kept, with its length, in one word, one of up to 15 in two, one of up to 31 in four.
-//! They compare as integers and lie beside their value. Memory latency is what such tables cost, so callers prefetch
-//! the slots of many pieces before they look at the first.
-
-/// The bytes of a piece and its length as words; distinct for distinct pieces, all zero for none.
-pub trait Packed: Copy + PartialEq + Default {
-    /// Bytes of the longest piece that fits.
-    const LONGEST: usize;
-    fn pack(piece: &[u8]) -> Self;
-    fn hash(&self) -> u64;
-}
-
-/// Up to 7 bytes.
-pub type Tiny = [u64; 1];
-/// Up to 15 bytes.
-pub type Narrow = [u64; 2];
-/// Up to 31 bytes.
-pub type Wide = [u64; 4];
+//! The bytes of a piece and its length are kept in words, two for up to 15 bytes and four for up to 31; so they compare
+//! as integers and lie beside their value. Memory latency is what such tables cost, so callers prefetch the slots of
+//! many pieces before they look at the first.
 
 /// Eight bytes as a word.
 #[inline(always)]
@@ -28,30 +13,8 @@ pub fn word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Up to eight bytes as a word, by reads that overlap.
-#[inline(always)]
-fn tail(bytes: &[u8]) -> u64 {
-    let n = bytes.len();
-    match n {
-        8.. => word(&bytes[..8]),
-        4.. => {
-            let low = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            let end = &bytes[n - 4..];
-            let high = u32::from_le_bytes([end[0], end[1], end[2], end[3]]);
-            low as u64 | (high as u64) << (8 * (n - 4))
-        }
-        1.. => {
-            let (middle, last) = (n / 2, n - 1);
-            bytes[0] as u64
-                | (bytes[middle] as u64) << (8 * middle)
-                | (bytes[last] as u64) << (8 * last)
-        }
-        _ => 0,
-    }
-}
-
 /// Both halves of a product, folded.
-#[inline]
+#[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
     product as u64 ^ (product >> 64) as u64
@@ -64,61 +27,148 @@ const KEYS: [u64; 4] = [
     0xe703_7ed1_a0b4_28db,
 ];
 
-impl Packed for Tiny {
-    const LONGEST: usize = 7;
-
-    #[inline(always)]
-    fn pack(piece: &[u8]) -> Self {
-        [tail(piece) | (piece.len() as u64) << 56]
+/// The bytes of two words that a piece of each length has, and its length in the highest byte.
+const MASKS: [[u64; 3]; 16] = {
+    let mut masks = [[0; 3]; 16];
+    let mut length = 0;
+    while length < 16 {
+        let low = if length < 8 {
+            (1 << (8 * length)) - 1
+        } else {
+            u64::MAX
+        };
+        let high = if length > 8 {
+            (1 << (8 * (length - 8))) - 1
+        } else {
+            0
+        };
+        masks[length] = [low, high, (length as u64) << 56];
+        length += 1;
     }
+    masks
+};
 
+/// A slot: the words of a key, of which the last is never 0, and those of its value.
+pub trait Slot: Copy + Default {
+    type Key: Copy + PartialEq;
+    type Value: Copy;
+    fn of(key: &Self::Key, value: Self::Value) -> Self;
+    fn key(&self) -> Self::Key;
+    fn value(&self) -> Self::Value;
+    fn is_empty(&self) -> bool;
+    fn hash(key: &Self::Key) -> u64;
+}
+
+/// A piece of up to 15 bytes and two words.
+#[derive(Clone, Copy, Default)]
+#[repr(align(32))]
+pub struct Narrow([u64; 4]);
+
+/// A piece of 16 to 31 bytes and four words.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+pub struct Wide([u64; 8]);
+
+impl Narrow {
+    pub const LONGEST: usize = 15;
+
+    /// The key of the `length` bytes of a text at `start`.
     #[inline(always)]
-    fn hash(&self) -> u64 {
-        fold(self[0] ^ KEYS[0], KEYS[1])
+    pub fn pack(text: &[u8], start: usize, length: usize) -> [u64; 2] {
+        let [low, high, mark] = MASKS[length & 15];
+        // Two reads and no branch on the length, but where the text is nearly over.
+        let [one, other] = match text.get(start..start + 16) {
+            Some(bytes) => [word(&bytes[..8]), word(&bytes[8..])],
+            None => padded(&text[start..start + length]),
+        };
+        [one & low, other & high | mark]
     }
 }
 
-impl Packed for Narrow {
-    const LONGEST: usize = 15;
+#[inline(never)]
+fn padded(piece: &[u8]) -> [u64; 2] {
+    let mut bytes = [0; 16];
+    bytes[..piece.len()].copy_from_slice(piece);
+    [word(&bytes[..8]), word(&bytes[8..])]
+}
 
-    /// Of 8 bytes or more.
+impl Wide {
+    pub const LONGEST: usize = 31;
+
+    /// The key of a piece of 16 to 31 bytes.
     #[inline(always)]
-    fn pack(piece: &[u8]) -> Self {
+    pub fn pack(piece: &[u8]) -> [u64; 4] {
+        let n = piece.len();
+        // The last bytes by a read that overlaps, moved to where they belong.
+        let end = [word(&piece[n - 16..n - 8]), word(&piece[n - 8..])];
+        let end = end[0] as u128 | (end[1] as u128) << 64;
+        let tail = end.checked_shr(8 * (32 - n as u32)).unwrap_or(0);
         [
             word(&piece[..8]),
-            tail(&piece[8..]) | (piece.len() as u64) << 56,
+            word(&piece[8..16]),
+            tail as u64,
+            (tail >> 64) as u64 | (n as u64) << 56,
         ]
-    }
-
-    #[inline(always)]
-    fn hash(&self) -> u64 {
-        fold(self[0] ^ KEYS[0], self[1] ^ KEYS[1])
     }
 }
 
-impl Packed for Wide {
-    const LONGEST: usize = 31;
+impl Slot for Narrow {
+    type Key = [u64; 2];
+    type Value = [u64; 2];
 
-    #[inline(always)]
-    fn pack(piece: &[u8]) -> Self {
-        let n = piece.len();
-        let length = (n as u64) << 56;
-        let (first, second) = (word(&piece[..8]), word(&piece[8..16]));
-        if n < 24 {
-            [first, second, tail(&piece[16..]), length]
-        } else {
-            [
-                first,
-                second,
-                word(&piece[16..24]),
-                tail(&piece[24..]) | length,
-            ]
-        }
+    fn of(key: &[u64; 2], value: [u64; 2]) -> Self {
+        Self([key[0], key[1], value[0], value[1]])
     }
 
     #[inline(always)]
-    fn hash(&self) -> u64 {
-        fold(self[0] ^ KEYS[0], self[1] ^ KEYS[1]) ^ fold(self[2] ^ KEYS[2], self[3] ^ KEYS[3])
+    fn key(&self) -> [u64; 2] {
+        [self.0[0], self.0[1]]
+    }
+
+    #[inline(always)]
+    fn value(&self) -> [u64; 2] {
+        [self.0[2], self.0[3]]
+    }
+
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.0[1] == 0
+    }
+
+    #[inline(always)]
+    fn hash(key: &[u64; 2]) -> u64 {
+        fold(key[0] ^ KEYS[0], key[1] ^ KEYS[1])
+    }
+}
+
+impl Slot for Wide {
+    type Key = [u64; 4];
+    type Value = [u64; 4];
+
+    fn of(key: &[u64; 4], value: [u64; 4]) -> Self {
+        let [a, b, c, d] = *key;
+        let [e, f, g, h] = value;
+        Self([a, b, c, d, e, f, g, h])
+    }
+
+    #[inline(always)]
+    fn key(&self) -> [u64; 4] {
+        [self.0[0], self.0[1], self.0[2], self.0[3]]
+    }
+
+    #[inline(always)]
+    fn value(&self) -> [u64; 4] {
+        [self.0[4], self.0[5], self.0[6], self.0[7]]
+    }
+
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.0[3] == 0
+    }
+
+    #[inline(always)]
+    fn hash(key: &[u64; 4]) -> u64 {
+        fold(key[0] ^ KEYS[0], key[1] ^ KEYS[1]) ^ fold(key[2] ^ KEYS[2], key[3] ^ KEYS[3])
     }
 }
 
@@ -129,16 +179,16 @@ pub fn hash_long(piece: &[u8]) -> u64 {
     let mut rest = piece;
     while rest.len() > 16 {
         sum = fold(
-            word(&rest[..8]) ^ KEYS[0] ^ sum,
+            sum ^ word(&rest[..8]) ^ KEYS[0],
             word(&rest[8..16]) ^ KEYS[1],
         );
         rest = &rest[16..];
     }
     let end = &piece[piece.len() - 16..];
-    fold(word(&end[..8]) ^ KEYS[2] ^ sum, word(&end[8..]) ^ KEYS[3])
+    fold(sum ^ word(&end[..8]) ^ KEYS[2], word(&end[8..]) ^ KEYS[3])
 }
 
-/// Ask the processor to bring a value near.
+/// Bring a value into the cache.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -151,30 +201,21 @@ pub fn prefetch<T>(value: &T) {
     let _ = value;
 }
 
-/// An open-addressing table from packed pieces to values.
-pub struct PackedTable<K, V> {
-    slots: Vec<(K, V)>,
+/// An open-addressing table of slots.
+pub struct Slots<S> {
+    slots: Vec<S>,
     filled: usize,
     most: usize,
 }
 
-impl<K: Packed, V: Copy + Default> PackedTable<K, V> {
+impl<S: Slot> Slots<S> {
     /// A table of at most `most` slots, a power of two.
     pub fn new(most: usize) -> Self {
         Self {
-            slots: vec![Default::default(); most.min(1 << 10)],
+            slots: vec![S::default(); most.min(1 << 10)],
             filled: 0,
             most,
         }
-    }
-
-    /// Number of pieces.
-    pub fn len(&self) -> usize {
-        self.filled
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.filled == 0
     }
 
     /// Bring near the slot where a key of this hash would be.
@@ -183,87 +224,58 @@ impl<K: Packed, V: Copy + Default> PackedTable<K, V> {
         prefetch(&self.slots[hash as usize & (self.slots.len() - 1)]);
     }
 
-    /// Where the key is, or where it would be put.
+    /// The value of a key of this hash.
     #[inline(always)]
-    pub fn find(&self, key: K) -> Result<usize, usize> {
-        self.find_hashed(key, key.hash())
-    }
-
-    /// The same for a key whose hash is known.
-    #[inline(always)]
-    pub fn find_hashed(&self, key: K, hash: u64) -> Result<usize, usize> {
+    pub fn find(&self, key: &S::Key, hash: u64) -> Option<S::Value> {
         let mask = self.slots.len() - 1;
         let mut at = hash as usize & mask;
         loop {
-            let other = self.slots[at].0;
-            if other == key {
-                return Ok(at);
+            let slot = &self.slots[at];
+            if slot.key() == *key {
+                return Some(slot.value());
             }
-            if other == K::default() {
-                return Err(at);
+            if slot.is_empty() {
+                return None;
             }
             at = (at + 1) & mask;
         }
     }
 
-    #[inline]
-    pub fn value(&self, at: usize) -> &V {
-        &self.slots[at].1
-    }
-
-    #[inline]
-    pub fn value_mut(&mut self, at: usize) -> &mut V {
-        &mut self.slots[at].1
-    }
-
-    /// Put in a key; the table grows, or at its largest is emptied, when it is full.
-    pub fn put(&mut self, key: K, value: V) {
+    /// Put in a key that is not there; the table grows, or at its largest is emptied, when it is full.
+    pub fn put(&mut self, key: &S::Key, value: S::Value) {
         if self.filled * 2 >= self.slots.len() {
             self.make_room();
         }
-        match self.find(key) {
-            Ok(at) => self.slots[at].1 = value,
-            Err(at) => {
-                self.slots[at] = (key, value);
-                self.filled += 1;
-            }
+        self.filled += 1;
+        self.keep(S::of(key, value));
+    }
+
+    fn keep(&mut self, slot: S) {
+        let mask = self.slots.len() - 1;
+        let mut at = S::hash(&slot.key()) as usize & mask;
+        while !self.slots[at].is_empty() {
+            at = (at + 1) & mask;
         }
+        self.slots[at] = slot;
     }
 
     fn make_room(&mut self) {
         if self.slots.len() >= self.most {
-            self.slots.fill(Default::default());
+            self.slots.fill(S::default());
             self.filled = 0;
             return;
         }
         let size = self.slots.len() * 4;
-        let old = std::mem::replace(&mut self.slots, vec![Default::default(); size]);
-        for (key, value) in old.into_iter().filter(|slot| slot.0 != K::default()) {
-            let at = self.find(key).unwrap_or_else(|at| at);
-            self.slots[at] = (key, value);
-        }
+        let old = std::mem::replace(&mut self.slots, vec![S::default(); size]);
+        old.into_iter()
+            .filter(|slot| !slot.is_empty())
+            .for_each(|slot| self.keep(slot));
     }
 
-    /// Every key with its value.
-    pub fn iter(&self) -> impl Iterator<Item = &(K, V)> {
-        self.slots.iter().filter(|slot| slot.0 != K::default())
+    /// Bytes of the table.
+    pub fn size(&self) -> usize {
+        self.slots.len() * size_of::<S>()
     }
-
-    /// Number of slots.
-    pub fn slots(&self) -> usize {
-        self.slots.len()
-    }
-}
-
-/// Write the bytes of a packed piece into `out`, and how many they are.
-pub fn unpack(words: &[u64], out: &mut [u8; 32]) -> usize {
-    for (part, word) in out.chunks_exact_mut(8).zip(words) {
-        part.copy_from_slice(&word.to_le_bytes());
-    }
-    let last = words.len() * 8 - 1;
-    let length = out[last] as usize;
-    out[last] = 0;
-    length
 }
 
 #[cfg(test)]
@@ -272,22 +284,21 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn packed_pieces_are_distinct_and_come_back() {
+    fn packed_pieces_are_distinct_wherever_they_lie() {
         let mut seen = HashSet::new();
-        for n in 1..=31usize {
+        for n in 1..=Wide::LONGEST {
             for changed in 0..n {
                 for byte in [0u8, 1] {
                     let mut piece = vec![5u8; n];
                     piece[changed] = byte;
-                    let packed = match n {
-                        ..=Tiny::LONGEST => Tiny::pack(&piece).to_vec(),
-                        8..=Narrow::LONGEST => Narrow::pack(&piece).to_vec(),
-                        _ => Wide::pack(&piece).to_vec(),
-                    };
-                    let mut out = [0; 32];
-                    assert_eq!(unpack(&packed, &mut out), n);
-                    assert_eq!(out[..n], piece);
-                    assert!(seen.insert(packed), "{piece:?}");
+                    if n > Narrow::LONGEST {
+                        assert!(seen.insert(Wide::pack(&piece)), "{piece:?}");
+                        continue;
+                    }
+                    let [one, other] = Narrow::pack(&piece, 0, n);
+                    assert!(seen.insert([one, other, 0, 0]), "{piece:?}");
+                    let text = [&[9u8; 3], piece.as_slice(), &[7; 40]].concat();
+                    assert_eq!(Narrow::pack(&text, 3, n), [one, other]);
                 }
             }
         }

@@ -5,6 +5,7 @@
 
 use fancy_regex::Regex;
 
+use crate::bpe::blocks::{self, Ends};
 use crate::bpe::scan::{Cursor, WITH_MARKS};
 use crate::bpe::unicode::{LETTER, NUMBER, SPACE, table};
 
@@ -17,6 +18,8 @@ pub enum Pattern {
     /// GPT-2 with combining marks kept with their letters
     Gpt2m,
     Gpt2,
+    /// `Gpt2m` with words that one blank parts kept together
+    Clause,
     Cl100k,
     O200k,
     Llama3,
@@ -32,8 +35,8 @@ pub enum Pattern {
 }
 
 /// The names that `Pattern::named` knows, the default first.
-pub const NAMES: [&str; 9] = [
-    "gpt2m", "gpt2", "cl100k", "o200k", "llama3", "qwen", "apertus", "paper", "line",
+pub const NAMES: [&str; 10] = [
+    "gpt2m", "gpt2", "clause", "cl100k", "o200k", "llama3", "qwen", "apertus", "paper", "line",
 ];
 
 impl Pattern {
@@ -42,6 +45,7 @@ impl Pattern {
         Ok(match name {
             "gpt2m" => Self::Gpt2m,
             "gpt2" => Self::Gpt2,
+            "clause" => Self::Clause,
             "cl100k" => Self::Cl100k,
             "o200k" => Self::O200k,
             "llama3" => Self::Llama3,
@@ -71,6 +75,9 @@ impl Pattern {
         Some(match self {
             Self::Gpt2m => format!(
                 r"{CONTRACTIONS}| ?[\p{{L}}\p{{M}}]+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+|\s+(?!\S)|\s+"
+            ),
+            Self::Clause => format!(
+                r"{CONTRACTIONS}| ?[\p{{L}}\p{{M}}]+(?: [\p{{L}}\p{{M}}]+)*| ?\p{{N}}+| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+|\s+(?!\S)|\s+"
             ),
             Self::Gpt2 => format!(
                 r"{CONTRACTIONS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+"
@@ -124,6 +131,31 @@ impl Pattern {
         newlines.find(|&at| may_cut(at)).map(|at| at + 1)
     }
 
+    /// Whether `fill` knows the pattern.
+    pub fn is_scanned(&self) -> bool {
+        !matches!(self, Self::Regex(_) | Self::Paper | Self::Line)
+    }
+
+    /// Push ends of the pieces of `text` from `at` on, where one begins, while there is room; where the next piece
+    /// begins. For the patterns that are scanned.
+    #[inline]
+    pub fn fill(&self, text: &str, at: usize, ends: &mut Ends) -> usize {
+        let cursor = Cursor {
+            text: text.as_bytes(),
+            table: table(),
+        };
+        match self {
+            Self::Gpt2m => blocks_of(&cursor, at, WITH_MARKS, ends),
+            Self::Gpt2 => blocks_of(&cursor, at, LETTER, ends),
+            Self::Clause => fill(&cursor, at, ends, |c, at| c.clause(at)),
+            Self::Cl100k | Self::Llama3 => fill(&cursor, at, ends, |c, at| c.cl100k(at, 3)),
+            Self::Qwen => fill(&cursor, at, ends, |c, at| c.cl100k(at, 1)),
+            Self::O200k => fill(&cursor, at, ends, |c, at| c.o200k(at, 3, true)),
+            Self::Apertus => fill(&cursor, at, ends, |c, at| c.o200k(at, 1, false)),
+            Self::Regex(_) | Self::Paper | Self::Line => text.len(),
+        }
+    }
+
     /// Hand each piece of `text` to `emit`, in order.
     #[inline]
     pub fn for_each<F: FnMut(&[u8])>(&self, text: &str, emit: F) -> Result<(), String> {
@@ -134,6 +166,7 @@ impl Pattern {
         match self {
             Self::Gpt2m => pieces(cursor, |c, at| c.gpt2(at, WITH_MARKS), emit),
             Self::Gpt2 => pieces(cursor, |c, at| c.gpt2(at, LETTER), emit),
+            Self::Clause => pieces(cursor, |c, at| c.clause(at), emit),
             Self::Cl100k | Self::Llama3 => pieces(cursor, |c, at| c.cl100k(at, 3), emit),
             Self::Qwen => pieces(cursor, |c, at| c.cl100k(at, 1), emit),
             Self::O200k => pieces(cursor, |c, at| c.o200k(at, 3, true), emit),
@@ -144,6 +177,28 @@ impl Pattern {
         }
         Ok(())
     }
+}
+
+#[inline]
+fn blocks_of(cursor: &Cursor, mut at: usize, letters: u8, ends: &mut Ends) -> usize {
+    while at < cursor.text.len() && ends.has_room() {
+        at = blocks::gpt2(cursor, at, letters, ends);
+    }
+    at
+}
+
+#[inline]
+fn fill<N: Fn(&Cursor, usize) -> usize>(
+    cursor: &Cursor,
+    mut at: usize,
+    ends: &mut Ends,
+    next: N,
+) -> usize {
+    while at < cursor.text.len() && ends.has_room() {
+        at = next(cursor, at);
+        ends.push(at);
+    }
+    at
 }
 
 /// Cut the text at the ends that `next` gives.

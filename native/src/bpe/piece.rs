@@ -88,7 +88,7 @@ fn merge_short(piece: &[u8], ranks: &Ranks, out: &mut Vec<u32>) {
 }
 
 /// Parts stay where they are, linked to their neighbours; a heap holds the pairs by (rank, place).
-fn merge_long(piece: &[u8], ranks: &Ranks, scratch: &mut Scratch, out: &mut Vec<u32>) {
+pub(crate) fn merge_long(piece: &[u8], ranks: &Ranks, scratch: &mut Scratch, out: &mut Vec<u32>) {
     let Scratch { parts, heap, links } = scratch;
     let end = piece.len() as u32;
     parts.clear();

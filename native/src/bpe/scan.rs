@@ -25,6 +25,13 @@ impl Cursor<'_> {
         }
     }
 
+    /// The same for a character that is not ASCII.
+    #[inline]
+    pub(crate) fn wide_class(&self, at: usize) -> (u8, usize) {
+        let (code, width) = self.code(at);
+        (self.table.of(code), width)
+    }
+
     /// Code point and width of the character at `at`. The text is valid UTF-8 (it comes from `&str`).
     #[inline]
     fn code(&self, at: usize) -> (u32, usize) {
@@ -87,7 +94,7 @@ impl Cursor<'_> {
 
     /// The same for flags that include LETTER and no other ASCII characters: eight bytes at a time.
     #[inline]
-    fn letters(&self, mut at: usize, any: u8) -> usize {
+    pub(crate) fn letters(&self, mut at: usize, any: u8) -> usize {
         loop {
             while let Some(bytes) = self.text.get(at..at + 8) {
                 let ahead = ascii_letters(word(bytes));
@@ -118,7 +125,7 @@ impl Cursor<'_> {
     }
 
     /// `'s 't 're 've 'm 'll 'd` at `at`, and its end.
-    fn contraction(&self, at: usize, any_case: bool) -> Option<usize> {
+    pub(crate) fn contraction(&self, at: usize, any_case: bool) -> Option<usize> {
         if self.byte(at) != b'\'' {
             return None;
         }
@@ -198,6 +205,23 @@ impl Cursor<'_> {
         } else {
             self.run_without(start + width, SPACE | letters | NUMBER)
         }
+    }
+
+    /// `gpt2m` with words that one blank parts kept together, for merges across words.
+    pub fn clause(&self, at: usize) -> usize {
+        let mut end = self.gpt2(at, WITH_MARKS);
+        let first = if self.text[at] == b' ' { at + 1 } else { at };
+        if first == end || self.class(first).0 & WITH_MARKS == 0 {
+            return end;
+        }
+        while self.byte(end) == b' ' {
+            let (class, width) = self.class(end + 1);
+            if class & WITH_MARKS == 0 {
+                break;
+            }
+            end = self.letters(end + 1 + width, WITH_MARKS);
+        }
+        end
     }
 
     /// cl100k and Llama 3 (`digits` 3), Qwen (`digits` 1).

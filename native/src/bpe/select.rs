@@ -64,6 +64,28 @@ impl Selector {
         best(&passes).or_else(|| best(&|_| true))
     }
 
+    /// The languages of the last merges that the window looks at.
+    pub fn recent(&self) -> Vec<u32> {
+        self.recent
+            .iter()
+            .map(|&language| language as u32)
+            .collect()
+    }
+
+    /// Remember the languages of earlier merges, the oldest first.
+    pub fn remember(&mut self, recent: &[u32]) -> Result<(), String> {
+        if recent
+            .iter()
+            .any(|&language| language as usize >= self.counts.len())
+        {
+            return Err("the window of the state names a language that there is not".into());
+        }
+        recent
+            .iter()
+            .for_each(|&language| self.served(language as usize));
+        Ok(())
+    }
+
     /// Remember that a language was served.
     pub fn served(&mut self, language: usize) {
         let Some(window) = self.window else { return };

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use crate::bpe::alphabet::RANKS;
+use crate::bpe::alphabet::{BYTES, RANKS};
 
 /// Token strings by id.
 pub struct Tokens {
@@ -40,6 +40,16 @@ impl Tokens {
     fn string(&self, id: u32) -> &[u8] {
         let end = self.ends[id as usize];
         &self.ranks[end - self.lengths[id as usize] as usize..end]
+    }
+
+    /// First and last byte of a token.
+    pub fn first(&self, id: u32) -> u8 {
+        BYTES[self.string(id)[0] as usize]
+    }
+
+    pub fn last(&self, id: u32) -> u8 {
+        let string = self.string(id);
+        BYTES[string[string.len() - 1] as usize]
     }
 
     fn push(&mut self, string: &[u8]) -> u32 {

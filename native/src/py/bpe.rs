@@ -1,27 +1,25 @@
-//! The BPE of the crate in Python: a counter of pieces, a trainer that is stepped, an encoder.
+//! BPE training in Python: a counter of pieces, a trainer that is stepped, kept and taken up again; patterns.
 
 use std::time::{Duration, Instant};
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use crate::bpe::config::{Config, Development, Rule};
-use crate::bpe::encoder::Encoder;
+use crate::bpe::counter::Counter;
 use crate::bpe::mismatch::compare;
 use crate::bpe::pattern::{NAMES, Pattern};
+use crate::bpe::run::{MergeLoop, Step, resume, start};
 use crate::bpe::select::Window;
-use crate::bpe::trainer::{MergeLoop, Step, start};
-use crate::bpe::words::Counter;
+use crate::bpe::state::State;
 
 /// How long the trainer runs before Python may handle a signal.
 const SLICE: Duration = Duration::from_millis(50);
 
 type MergeRow = (u32, u32, u32, Option<u32>, u64, u64);
 type MismatchRow = (f64, f64, usize, Vec<(char, f64, f64)>);
-type FlatBatch<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
 
 fn value_error(message: String) -> PyErr {
     PyValueError::new_err(message)
@@ -34,9 +32,14 @@ struct PieceCounter(Counter);
 #[pymethods]
 impl PieceCounter {
     #[new]
-    fn new(pattern: &str, columns: usize) -> PyResult<Self> {
+    #[pyo3(signature = (pattern, columns, most_pieces=None))]
+    fn new(pattern: &str, columns: usize, most_pieces: Option<usize>) -> PyResult<Self> {
         let pattern = Pattern::named(pattern).map_err(value_error)?;
-        Ok(Self(Counter::new(pattern, columns).map_err(value_error)?))
+        let mut counter = Counter::new(pattern, columns).map_err(value_error)?;
+        if let Some(most) = most_pieces {
+            counter.limit(most);
+        }
+        Ok(Self(counter))
     }
 
     /// Count documents of a column.
@@ -86,6 +89,11 @@ impl PieceCounter {
         ))
     }
 
+    /// (pieces, occurrences) that were dropped from a column because it had too many.
+    fn dropped(&self, column: usize) -> PyResult<(u64, u64)> {
+        self.seen(column).map(|_| self.0.dropped(column))
+    }
+
     /// (documents, bytes, distinct pieces) of a column.
     fn seen(&self, column: usize) -> PyResult<(u64, u64, u64)> {
         if column >= self.0.columns() {
@@ -103,15 +111,17 @@ struct BpeTrainer {
     trainer: Box<dyn MergeLoop>,
     is_exhausted: bool,
     is_complete: bool,
+    done: Vec<MergeRow>,
 }
 
 #[pymethods]
 impl BpeTrainer {
-    /// Takes the pieces out of the counter. Columns: languages' training text, then their development text, in one
+    /// Takes the pieces out of the counter, or goes on at a state, given with the bytes of each column. Columns: languages' training text, then their development text, in one
     /// part or, for `split`, two. `mixed` is (part, whole, eta, kappa), `norm` (part, whole, power).
     #[new]
     #[pyo3(signature = (counter, *, languages, development, lines, max_tokens, max_merges, global_merges=0,
-        min_frequency=2, window=None, ratio=None, stop_when_exhausted=false, least_word_count=1, mixed=None, norm=None))]
+        min_frequency=2, window=None, ratio=None, stop_when_exhausted=false, least_word_count=1, mixed=None, norm=None,
+        cross_from=0, state=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -129,6 +139,8 @@ impl BpeTrainer {
         least_word_count: u64,
         mixed: Option<(u64, u64, f64, f64)>,
         norm: Option<(u64, u64, u32)>,
+        cross_from: usize,
+        state: Option<(Vec<u64>, &[u8])>,
     ) -> PyResult<Self> {
         let config = Config {
             languages,
@@ -156,16 +168,23 @@ impl BpeTrainer {
             max_tokens,
             max_merges,
             global_merges,
+            cross_from,
             min_frequency,
             window: window.map(|(size, alpha, parts)| Window { size, alpha, parts }),
             ratio,
             stop_when_exhausted,
-            bytes: (0..counter.0.columns())
-                .map(|column| counter.0.seen(column).1)
-                .collect(),
+            bytes: match &state {
+                Some((bytes, _)) => bytes.clone(),
+                None => (0..counter.0.columns())
+                    .map(|column| counter.0.seen(column).1)
+                    .collect(),
+            },
             lines,
         };
         let trainer = py.detach(|| {
+            if let Some((_, state)) = state {
+                return resume(State::from_bytes(state)?, config);
+            }
             let mut words = counter.0.take_words();
             if least_word_count > 1 {
                 words.drop_rare(languages, least_word_count);
@@ -176,25 +195,30 @@ impl BpeTrainer {
             trainer: trainer.map_err(value_error)?,
             is_exhausted: false,
             is_complete: false,
+            done: Vec::new(),
         })
     }
 
-    /// Merge for a moment; the merges done, as (left, right, token, language, count, tokens saved).
-    fn run(&mut self, py: Python<'_>) -> Vec<MergeRow> {
+    /// Merge for a moment.
+    fn run(&mut self, py: Python<'_>) {
         py.detach(|| {
             let start = Instant::now();
-            let mut done = Vec::new();
             while start.elapsed() < SLICE && !self.is_exhausted && !self.is_complete {
                 match self.trainer.step() {
-                    Step::Merged(m) => {
-                        done.push((m.left, m.right, m.token, m.language, m.count, m.saved))
-                    }
+                    Step::Merged(m) => self
+                        .done
+                        .push((m.left, m.right, m.token, m.language, m.count, m.saved)),
                     Step::Complete => self.is_complete = true,
                     Step::Exhausted => self.is_exhausted = true,
                 }
             }
-            done
-        })
+        });
+    }
+
+    /// The merges from this number on, as (left, right, token, language, count, tokens saved). They are kept here, so
+    /// that none is lost when a signal comes between the merging and the asking.
+    fn rows(&self, first: usize) -> Vec<MergeRow> {
+        self.done.get(first..).unwrap_or_default().to_vec()
     }
 
     /// All tokens or merges asked for are there.
@@ -209,6 +233,12 @@ impl BpeTrainer {
         self.is_exhausted
     }
 
+    /// Where the run stands, for a run with the same settings to go on.
+    fn state<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let bytes = py.detach(|| self.trainer.state().to_bytes());
+        PyBytes::new(py, &bytes)
+    }
+
     /// Tokens of each column now.
     #[getter]
     fn totals(&self) -> Vec<u64> {
@@ -219,81 +249,6 @@ impl BpeTrainer {
     #[getter]
     fn exhausted(&self) -> Vec<Option<usize>> {
         self.trainer.exhausted().to_vec()
-    }
-}
-
-/// A tokenizer's tables: text to ids and back.
-#[pyclass(name = "BpeEncoder", module = "headrace.native._native", frozen)]
-struct BpeEncoder(Encoder);
-
-#[pymethods]
-impl BpeEncoder {
-    #[new]
-    fn new(
-        py: Python<'_>,
-        pattern: &str,
-        tokens: Vec<Vec<u8>>,
-        specials: Vec<u32>,
-        merges: Vec<(u32, u32)>,
-    ) -> PyResult<Self> {
-        if let Some(id) = specials.iter().find(|id| **id as usize >= tokens.len()) {
-            return Err(PyValueError::new_err(format!(
-                "special id {id} is outside the vocabulary"
-            )));
-        }
-        let pattern = Pattern::named(pattern).map_err(value_error)?;
-        py.detach(|| Encoder::new(pattern, &tokens, &specials, &merges))
-            .map(Self)
-            .map_err(value_error)
-    }
-
-    /// Flat ids of the texts, and where each text ends among them.
-    fn encode_batch<'py>(
-        &self,
-        py: Python<'py>,
-        texts: Vec<PyBackedStr>,
-        allow_special: bool,
-        threads: usize,
-    ) -> PyResult<FlatBatch<'py>> {
-        let (ids, ends) = py
-            .detach(|| {
-                let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-                self.0.encode_batch(&texts, allow_special, threads)
-            })
-            .map_err(value_error)?;
-        Ok((ids.into_pyarray(py), ends.into_pyarray(py)))
-    }
-
-    /// The bytes of ids.
-    fn decode<'py>(
-        &self,
-        py: Python<'py>,
-        ids: PyReadonlyArray1<'py, u32>,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let ids = ids
-            .as_slice()
-            .map_err(|e| PyValueError::new_err(e.to_string()))?
-            .to_vec();
-        let bytes = py.detach(|| self.0.decode(&ids)).map_err(value_error)?;
-        Ok(PyBytes::new(py, &bytes))
-    }
-
-    /// How many times each special token is written out in the texts: (id, count)s.
-    fn count_specials(&self, py: Python<'_>, texts: Vec<PyBackedStr>) -> Vec<(u32, u64)> {
-        py.detach(|| {
-            let mut counts = std::collections::BTreeMap::new();
-            for text in &texts {
-                for (_, _, id) in self.0.find_specials(text) {
-                    *counts.entry(id).or_insert(0u64) += 1;
-                }
-            }
-            counts.into_iter().collect()
-        })
-    }
-
-    /// Ids that no text can give.
-    fn unreachable(&self) -> Vec<u32> {
-        self.0.unreachable()
     }
 }
 
@@ -344,7 +299,6 @@ fn pattern_names() -> Vec<&'static str> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PieceCounter>()?;
     m.add_class::<BpeTrainer>()?;
-    m.add_class::<BpeEncoder>()?;
     m.add_function(wrap_pyfunction!(split_pieces, m)?)?;
     m.add_function(wrap_pyfunction!(count_pieces, m)?)?;
     m.add_function(wrap_pyfunction!(pattern_regex, m)?)?;

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod bpe;
 mod digest;
+mod encoder;
 mod gather;
 mod jsonl;
 mod member;
@@ -17,6 +18,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     plan::register(m)?;
     rng::register(m)?;
     bpe::register(m)?;
+    encoder::register(m)?;
     gather::register(m)?;
     jsonl::register(m)?;
     Ok(())
