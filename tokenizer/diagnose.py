@@ -30,6 +30,16 @@ def small_development(lines: int) -> list[str]:
     ]
 
 
+def dropped(name: str, pieces: int, occurrences: int) -> list[str]:
+    """Whether pieces were dropped because there were too many distinct ones."""
+    if not pieces:
+        return []
+    return [
+        f"language `{name}`: its text has more distinct pieces than are held, so {pieces:,} rare ones ({occurrences:,} "
+        f"occurrences) were dropped; hold more (most_pieces), or look whether the text is data, and not language"
+    ]
+
+
 def mismatch(
     name: str, characters: float, pairs: float, alphabet: int, one_sided: Sequence[tuple[str, float, float]]
 ) -> list[str]:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from headrace.native import count_pieces
 from headrace.proto.errors import UsageError
-from headrace.tokenizer import metrics
+from headrace.tokenizer import metrics, vocabulary
 from headrace.tokenizer.tokenizer import Tokenizer
+from headrace.tokenizer.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +54,8 @@ class FairnessReport:
         utilization: share of the vocabulary that occurs at all.
         type_token_ratio: distinct ids / tokens, all languages together.
         renyi_efficiency: order 2.5, of the token frequencies.
+        dead: ids, special ones aside, that do not occur in these lines.
+        vocabulary: ids that are useless in any text (see `vocabulary`).
         special_text: how often a special token is spelled in the lines (counted as plain text).
     """
 
@@ -66,6 +69,8 @@ class FairnessReport:
     fertility: float
     fertility_pieces: float
     utilization: float
+    dead: int
+    vocabulary: Vocabulary
     type_token_ratio: float
     renyi_efficiency: float
     worst: str
@@ -119,6 +124,8 @@ def evaluate(tokenizer: Tokenizer, lines: Mapping[str, Sequence[str]], *, thread
         fertility=metrics.mean_ratio(whole.tokens, whole.words),
         fertility_pieces=metrics.mean_ratio(whole.tokens, whole.pieces),
         utilization=float((whole.counts > 0).sum()) / tokenizer.vocab_size,
+        dead=_dead(tokenizer, whole.counts),
+        vocabulary=vocabulary.examine(tokenizer),
         type_token_ratio=float((whole.counts > 0).sum()) / tokens,
         renyi_efficiency=metrics.renyi_efficiency(whole.counts, tokenizer.vocab_size),
         worst=worst,
@@ -129,6 +136,11 @@ def evaluate(tokenizer: Tokenizer, lines: Mapping[str, Sequence[str]], *, thread
             name: _figures(part, tokenizer.vocab_size, costs[name] / costs[best]) for name, part in encoded.items()
         },
     )
+
+
+def _dead(tokenizer: Tokenizer, counts: np.ndarray[Any, np.dtype[np.int64]]) -> int:
+    special = list(tokenizer.special_ids.values())
+    return int((counts == 0).sum()) - int((counts[special] == 0).sum())
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str], threads: int | None) -> _Encoded:

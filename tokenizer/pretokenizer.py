@@ -1,7 +1,8 @@
 """Names of pre-tokenizers, and how each is written in a `tokenizer.json`.
 
 `gpt2m` (the default) is GPT-2's pattern with combining marks kept with their letters: GPT-2's own splits words of
-Tamil, Burmese, Khmer and Telugu at their marks, and no choice of merges can make up for that. `paper` and `line` are
+Tamil, Burmese, Khmer and Telugu at their marks, and no choice of merges can make up for that. `clause` is the same with
+words that one blank parts kept together, so that merges may join words. `paper` and `line` are
 the pre-tokenizers of the parity-aware reference implementation; they put a space before pieces and lose white space.
 """
 
@@ -14,6 +15,7 @@ from headrace.proto.errors import UsageError
 
 NAMES: tuple[str, ...] = tuple(pattern_names())
 DEFAULT = NAMES[0]
+CLAUSE = "clause"
 LOSSY = ("paper", "line")
 
 # Two names for one expression, or one written in another way.

@@ -41,7 +41,15 @@ class TrainSpec:
         min_frequency: least occurrences of a pair in the text of the language that it is merged for; when not given 2,
             and 1 with mixed evidence, whose guard does what the threshold is for.
         least_word_count: pieces rarer than this over all training text are dropped (1 keeps all).
+        most_pieces: most distinct pieces of one language's text that are held; above it the rarest are dropped, with a
+            warning. Memory is some 100 bytes a piece.
         pretokenizer: see `headrace.tokenizer.pretokenizer`.
+        superword_merges: of all merges, how many at the end may join words across a blank (SuperBPE, arXiv
+            2503.13423); pieces are then clauses, words parted by single blanks, so there are many distinct ones, and
+            memory grows with the text. The file's pre-tokenizer is `clause`.
+        temperature: above 1, the larger a language's training text is, the smaller the part of it that is taken: the
+            parts' sizes are as the sizes to the power of 1 / temperature, and the smallest language is taken whole.
+        seed: which documents (of plain text files: lines) the parts are made of.
         specials: special tokens, which get the first ids.
         compat: "reference" follows the parity-aware reference implementation in all: text line by line with its line
             end, training that ends at the first exhausted language, its window quirk, its lossy pre-tokenizer `paper`.
@@ -65,7 +73,11 @@ class TrainSpec:
     ratio: Mapping[str, float] = field(default_factory=dict)
     min_frequency: int | None = None
     least_word_count: int = 1
+    most_pieces: int = 20_000_000
     pretokenizer: str = pretokenizer.DEFAULT
+    superword_merges: int = 0
+    temperature: float = 1.0
+    seed: int = 0
     specials: tuple[str, ...] = DEFAULT_SPECIALS
     compat: str | None = None
     allow_smaller: bool = False
@@ -88,7 +100,10 @@ class TrainSpec:
         if self.global_merges is not None and "hybrid" not in self.variant:
             raise UsageError(f"global merges belong to the hybrid variants, not to `{self.variant}`")
         self._check_rule()
-        for name in ("window", "alpha", "power", "least_word_count", "threads"):
+        self._check_superwords()
+        if not 1 <= self.temperature < math.inf:
+            raise UsageError(f"the temperature must be 1 (all text) or more, not {self.temperature}")
+        for name in ("window", "alpha", "power", "least_word_count", "most_pieces", "threads"):
             _check_positive(name, getattr(self, name))
         _check_positive("min_frequency", self.least_pair_count)
         for language, ratio in self.ratio.items():
@@ -105,6 +120,30 @@ class TrainSpec:
             raise UsageError("the variant `classical` uses no development text; for both texts use `pnorm` of power 1")
         if self.split_dev and not self.uses_mix:
             raise UsageError("split development text needs evidence from it: evidence `mix` or objective `pnorm`")
+
+    def _check_superwords(self) -> None:
+        if self.superword_merges < 0 or self.superword_merges > self.wanted_merges:
+            raise UsageError(f"superword merges must be 0 to {self.wanted_merges} here, not {self.superword_merges}")
+        if self.superword_merges and self.pretokenizer not in (pretokenizer.DEFAULT, pretokenizer.CLAUSE):
+            raise UsageError(
+                f"merges across words need pieces that hold several words, so they go with the pre-tokenizer "
+                f"`{pretokenizer.DEFAULT}`, which becomes `{pretokenizer.CLAUSE}`, and not with `{self.pretokenizer}`"
+            )
+
+    @property
+    def cutter(self) -> str:
+        """The pre-tokenizer that training and the finished tokenizer cut with."""
+        return pretokenizer.CLAUSE if self.superword_merges else pretokenizer.checked(self.pretokenizer)
+
+    @property
+    def wanted_merges(self) -> int:
+        """Merges that are asked for."""
+        return self.max_tokens - 256 if self.merges is None else self.merges
+
+    @property
+    def cross_from(self) -> int:
+        """Merges before the first across words."""
+        return self.wanted_merges - self.superword_merges if self.superword_merges else 0
 
     @property
     def uses_mix(self) -> bool:
@@ -151,7 +190,7 @@ class TrainSpec:
         """Merges of the global phase."""
         if "hybrid" not in self.variant:
             return 0
-        asked = self.max_tokens - 256 if self.merges is None else self.merges
+        asked = self.wanted_merges
         return asked // 2 if self.global_merges is None else self.global_merges
 
 

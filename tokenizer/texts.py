@@ -1,12 +1,14 @@
 """Texts of training: documents in memory or files, counted and hashed as they stream by.
 
-A `.jsonl` file (plain, .gz, .zst) has one document a line in a named field; any other file is one document, read as a
-stream. In `lines` mode, that of the reference implementation, each line with its line end is a text of its own.
+A `.jsonl` file (plain, .gz, .zst) has one document a line in a named field, a `.parquet` file one a row in a named
+column; any other file is one document, read as a stream. In `lines` mode, that of the reference implementation, each
+line with its line end is a text of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -59,13 +61,13 @@ def _batches(
     batch: list[str] = []
     size = 0
     for text in texts:
-        if isinstance(text, Path) and not _is_jsonl(text):
+        if isinstance(text, Path) and not has_documents(text):
             if batch:  # in the order of the texts, for the hash
                 yield batch
                 batch, size = [], 0
             _count_stream(counter, column, text, threads, digest)
             continue
-        for document in [text] if isinstance(text, str) else _jsonl(text, field):
+        for document in [text] if isinstance(text, str) else documents(text, field):
             batch.append(document)
             size += len(document)
             if size >= _BATCH:
@@ -76,6 +78,40 @@ def _batches(
 
 def _is_jsonl(path: Path) -> bool:
     return path.name.removesuffix(".gz").removesuffix(".zst").endswith((".jsonl", ".ndjson"))
+
+
+def has_documents(path: Path) -> bool:
+    """Whether a file holds documents, and not one document."""
+    return _is_jsonl(path) or path.suffix == ".parquet"
+
+
+def documents(path: Path, field: str) -> Iterator[str]:
+    """The documents of a file that holds several."""
+    return _jsonl(path, field) if _is_jsonl(path) else _parquet(path, field)
+
+
+def _parquet(path: Path, field: str) -> Iterator[str]:
+    """The column `field` of a Parquet file, row group by row group."""
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"`{path}` is a Parquet file, which needs pyarrow; install it with: pip install 'headrace[server]'"
+        ) from None
+    row = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            if field not in file.schema_arrow.names:
+                seen = ", ".join(file.schema_arrow.names)
+                raise ConfigError(f"`{path}` has no column `{field}`; it has: {seen}")
+            for batch in file.iter_batches(batch_size=1024, columns=[field]):
+                for text in batch.column(0).to_pylist():
+                    row += 1
+                    if not isinstance(text, str):
+                        raise ConfigError(f"`{path}` row {row} has no text in the column `{field}`")
+                    yield text
+    except (OSError, importlib.import_module("pyarrow").ArrowException) as error:
+        raise UsageError(f"cannot read `{path}`: {error}") from None
 
 
 def _count_stream(counter: PieceCounter, column: int, path: Path, threads: int, digest: hashlib._Hash) -> None:

@@ -147,6 +147,20 @@ class Tokenizer:
         except ValueError as error:
             raise UsageError(f"cannot encode with the pre-tokenizer `{self.pretokenizer}`: {error}") from None
 
+    def encode_buffer(
+        self,
+        content: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        *,
+        allow_special: bool = False,
+        threads: int | None = None,
+    ) -> tuple[Ids, Ends]:
+        """`encode_batch` of texts that lie side by side as UTF-8: text i is content[offsets[i]:offsets[i+1]]."""
+        try:
+            return self._encoder.encode_buffer(content, offsets, allow_special, threads or os.cpu_count() or 1)
+        except ValueError as error:
+            raise UsageError(f"cannot encode with the pre-tokenizer `{self.pretokenizer}`: {error}") from None
+
     def count_special_text(self, texts: Sequence[str]) -> dict[str, int]:
         """How often each special token is spelled in texts; what `encode` takes for plain text by default."""
         names = {token: name for name, token in self.special_ids.items()}

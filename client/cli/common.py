@@ -178,3 +178,14 @@ class Progress:
     def finish(self) -> None:
         if self._terminal:
             click.echo("", err=True)
+
+
+def named_files(_: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, list[Path]]:
+    """NAME=FILE options, a name several times for several files."""
+    files: dict[str, list[Path]] = {}
+    for value in values:
+        name, equals, path = value.partition("=")
+        if not (name and equals and path):
+            raise click.BadParameter(f"`{value}` is not NAME=FILE", param=parameter)
+        files.setdefault(name, []).append(Path(path))
+    return files
