@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.mixer.simplex import normalise, numbers
-from headrace.proto.errors import UsageError
+from headrace.proto.errors import ConfigError, UsageError
 
 # Within a tenth of the mean a factor is not called short.
 SHORT = math.log(0.9)
@@ -53,6 +54,20 @@ def content(weights: Mapping[str, float], rates: Mapping[str, float]) -> tuple[C
         for name, weight in parts.items()
     ]
     return tuple(sorted(entries, key=lambda entry: (entry.share, entry.domain)))
+
+
+def rates_of(reports: Mapping[str, Any], *, place: str) -> dict[str, float]:
+    """Aligned lines a token by language, from the JSON of `headrace tokenizer eval` of one tokenizer.
+
+    Raises ConfigError when it is none, or is of several tokenizers.
+    """
+    if len(reports) != 1:
+        raise ConfigError(f"`{place}`: reports of {len(reports)} tokenizers; evaluate the one of the corpus alone")
+    (report,) = reports.values()
+    try:
+        return {name: 1.0 / figures["tokens_per_line"] for name, figures in report["languages"].items()}
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ConfigError(f"`{place}`: not a report of `headrace tokenizer eval --json`: {error!r}") from error
 
 
 def _short(weight: float, rate: float, mean_weight: float, mean_rate: float) -> str:

@@ -85,26 +85,44 @@ def side_by_side(columns: Sequence[Column]) -> None:
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option("--rate", multiple=True, metavar="NAME=R", help="Text a token carries (aligned lines, bytes); repeat.")
 @click.option("--rates", type=click.Path(path_type=Path), help="TOML or JSON table of domain = text a token.")
+@click.option(
+    "--evaluation", type=click.Path(path_type=Path), help="Of `tokenizer eval --json`: lines a token from it."
+)
+@click.option("--budget", metavar="N", help="Tokens that the run will train: print the amount of text too.")
 @click.option("--correct", is_flag=True, help="Print token weights that give each domain its share of text instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def content(result: Path, rate: tuple[str, ...], rates: Path | None, correct: bool, as_json: bool) -> None:
+def content(
+    result: Path,
+    rate: tuple[str, ...],
+    rates: Path | None,
+    evaluation: Path | None,
+    budget: str | None,
+    correct: bool,
+    as_json: bool,
+) -> None:
     """How much text each domain of RESULT gets: weight times text a token; and why some are short of it."""
-    from headrace.client.cli.mixer_options import pairs, part, read_table
+    from headrace.client.cli.mixer_options import count, pairs, part, read_table
     from headrace.mixer import content as text
     from headrace.mixer.result import weights_of
 
     weights = weights_of(result)
-    table: dict[str, Any] = (read_table(rates) if rates else {}) | pairs(rate, option="--rate", number=part)
+    table: dict[str, Any] = {} if evaluation is None else text.rates_of(read_table(evaluation), place=str(evaluation))
+    table |= (read_table(rates) if rates else {}) | pairs(rate, option="--rate", number=part)
+    total = None if budget is None else count(budget)
     if correct:
         fixed = text.correct(weights, table)
         click.echo(json.dumps(fixed, indent=2) if as_json else "\n".join(f"{n:<20} {w:8.6f}" for n, w in fixed.items()))
         return
     entries = text.content(weights, table)
+    amounts = {} if total is None else {entry.domain: total * entry.weight * entry.rate for entry in entries}
     if as_json:
-        click.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
+        found = [asdict(entry) | ({"text": amounts[entry.domain]} if amounts else {}) for entry in entries]
+        click.echo(json.dumps(found, indent=2))
         return
-    click.echo(f"{'domain':<20} {'weight':>8} {'rate':>10} {'share':>8}  short of")
+    click.echo(f"{'domain':<20} {'weight':>8} {'rate':>10} {'share':>8} {'text':>10}  short of")
     for entry in entries:
+        amount = f"{amounts[entry.domain]:10.4g}" if amounts else f"{'-':>10}"
         click.echo(
-            f"{entry.domain:<20} {entry.weight:8.6f} {entry.rate:10.4g} {entry.share:8.6f}  {entry.short or '-'}"
+            f"{entry.domain:<20} {entry.weight:8.6f} {entry.rate:10.4g} {entry.share:8.6f} {amount}  "
+            f"{entry.short or '-'}"
         )

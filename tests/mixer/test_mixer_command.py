@@ -174,6 +174,16 @@ def test_compare_and_content(counts: Path, tmp_path: Path) -> None:
         load(files[0]).weights
     )
     assert headrace("content", files[0], "--rate", "web=1").returncode == 2
+    report = {"t.json": {"languages": {name: {"tokens_per_line": 20.0} for name in load(files[0]).weights}}}
+    report["t.json"]["languages"]["math"] = {"tokens_per_line": 40.0}
+    (tmp_path / "eval.json").write_text(json.dumps(report))
+    done = headrace("content", files[0], "--evaluation", tmp_path / "eval.json", "--budget", "1M", "--json")
+    text = {entry["domain"]: entry["text"] for entry in json.loads(done.stdout)}
+    assert text["web"] == pytest.approx(1e6 * load(files[0]).weights["web"] / 20)  # lines
+    assert text["math"] == pytest.approx(1e6 * load(files[0]).weights["math"] / 40)
+    for broken in ({}, report | {"u.json": {}}, {"t.json": {"languages": {"web": 3}}}):
+        (tmp_path / "eval.json").write_text(json.dumps(broken))
+        assert "eval.json" in headrace("content", files[0], "--evaluation", tmp_path / "eval.json").stderr
 
 
 def test_laws_and_regressions_of_trials(tmp_path: Path) -> None:
