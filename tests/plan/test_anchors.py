@@ -118,7 +118,7 @@ def test_anchors_of_another_step_log_corpus_or_version_are_refused() -> None:
     ]
     for text, why in cases:
         with pytest.raises(DataLossError, match=why):
-            fresh(((123, text),)).draw(200)
+            fresh(((123, text),)).cursor(123)
 
 
 def test_anchors_are_read_only_when_needed() -> None:

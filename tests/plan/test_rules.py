@@ -1,4 +1,4 @@
-"""Rules to the letter that no other test states on its own; `README.md` beside this file maps every rule to its tests."""
+"""Rules to the letter that no other test states alone; `README.md` beside this file maps every rule to its tests."""
 
 from __future__ import annotations
 
