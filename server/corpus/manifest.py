@@ -316,20 +316,21 @@ class Corpus:
         return found
 
     def documents_of(
-        self, domain: str, seq_len: int, packing: str, windows: npt.NDArray[np.uint64]
+        self, domain: str, seq_len: int, packing: str, windows: npt.NDArray[np.uint64], within: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The documents that begin within the inputs of windows: window (its place in `windows`), offset, length.
+        """Documents that begin in the first `within` inputs of windows: place in `windows`, offset, length in tokens.
 
         Each document of a view begins in one window, so those of windows drawn at random are drawn at random.
         """
         parts = self._parts(domain, seq_len, packing, windows)
+        within = min(within, seq_len)
         found: list[tuple[int, int, int]] = []
         first = 0
         for place, last in enumerate(parts.ends):
             offset = 0
             for part in range(first, int(last)):
                 stream, start, length = (int(each[part]) for each in (parts.streams, parts.starts, parts.lengths))
-                for at, size in self._begun(stream, start, min(length, seq_len - offset)):
+                for at, size in self._begun(stream, start, min(length, within - offset)):
                     found.append((place, offset + at, size))
                 offset += length
             first = int(last)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +67,31 @@ class TokenTables:
     ) -> dict[str, npt.NDArray[np.int64]]:
         """Tokens in each bin of each feature, (rows, bins), from ids and the row that each belongs to."""
         found = {}
-        for name, table in self.bins.items():
-            size = BINS[name]
-            flat = np.bincount(row_of * size + table[ids], minlength=rows * size)
-            found[name] = flat.reshape(rows, size)
+        for joint in self.joints:
+            size = len(joint.members)
+            flat = np.bincount(row_of * size + joint.table[ids], minlength=rows * size).reshape(rows, size)
+            for place, name in enumerate(joint.features):
+                spread = joint.members[:, place, None] == np.arange(BINS[name])
+                found[name] = flat @ spread.astype(np.int64)
         return found
+
+    @cached_property
+    def joints(self) -> tuple[_Joint, ...]:
+        """Features that are counted in one pass over the ids, because few of their combinations exist."""
+        coarse = tuple(name for name in self.bins if name != "vocabulary")
+        return _joint(self.bins, coarse), _joint(self.bins, ("vocabulary",))
+
+
+@dataclass(frozen=True, slots=True)
+class _Joint:
+    """The combination of every id, and the bins of each combination, (combinations, features)."""
+
+    features: tuple[str, ...]
+    table: npt.NDArray[np.int64]
+    members: npt.NDArray[np.int64]
+
+
+def _joint(bins: Mapping[str, npt.NDArray[np.uint8]], features: tuple[str, ...]) -> _Joint:
+    stacked = np.stack([bins[name].astype(np.int64) for name in features], axis=1)
+    members, table = np.unique(stacked, axis=0, return_inverse=True)
+    return _Joint(features, table.reshape(-1).astype(np.int64), members)

@@ -32,7 +32,7 @@ _TABLES: dict[str, dict[str, type]] = {
     },
     "tls": {"certificate": str, "key": str, "client_ca": str},
     "auth": {"tokens": str, "identities": dict, "open_metrics": bool},
-    "drift": {"enabled": bool, "steps": int, "rows": int, "tokens": int, "duty": float},
+    "drift": {"enabled": bool, "steps": int, "one_in": int, "least": int, "rows": int, "duty": float},
 }
 BAD_BLOCKS = ("fail", "quarantine")
 _LARGEST_PORT = 65_535

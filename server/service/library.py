@@ -159,16 +159,16 @@ class Library:
         raise ConflictError(f"window {window} of domain `{domain}` is in no generation that is open here")
 
     def documents_of(
-        self, plan: Plan, shape: Shape, domain: str, windows: npt.NDArray[np.uint64]
+        self, plan: Plan, shape: Shape, domain: str, windows: npt.NDArray[np.uint64], within: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The documents that begin in windows: place in `windows`, offset in the window, length in tokens."""
+        """Documents that begin in the first `within` inputs of windows: place in `windows`, offset, length."""
         first, found = 0, []
         for corpus in self._generations(plan, domain):
             count = corpus.view(domain, shape.seq_len, shape.packing).windows
             here = np.flatnonzero((windows >= first) & (windows < first + count))
             if len(here):
                 local = windows[here] - np.uint64(first)
-                rows, offsets, lengths = corpus.documents_of(domain, shape.seq_len, shape.packing, local)
+                rows, offsets, lengths = corpus.documents_of(domain, shape.seq_len, shape.packing, local, within)
                 found.append((here[rows], offsets, lengths))
             first += count
         if not found:

@@ -34,8 +34,7 @@ def last_figures(view: View, intervals: int, settings: DriftSettings | None = No
         from_step, to_step = number * settings.steps, (number + 1) * settings.steps
         if view.plan.shape(from_step) != shape:
             continue
-        sizes = {"rows": settings.rows, "tokens": settings.tokens}
-        interval = choose(view.plan, view.library, from_step, to_step, **sizes)
+        interval = choose(view.plan, view.library, from_step, to_step, settings)
         for name in interval.windows:
             drift = domains.setdefault(name, _domain(view, name, settings))
             for found in drift.add(observe(interval, name, tables), from_step, to_step):

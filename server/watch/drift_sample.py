@@ -16,7 +16,12 @@ from headrace.server.plan.plan import Plan
 from headrace.server.plan.shapes import Shape
 from headrace.server.service.library import Library
 from headrace.server.watch.drift.features import LENGTH_BINS, length_bin
-from headrace.server.watch.drift.near_duplicates import HEAD, document_key
+from headrace.server.watch.drift.near_duplicates import HEAD, document_keys
+from headrace.server.watch.drift_settings import DriftSettings
+
+TOKENS_A_WINDOW = 512
+DOCUMENTS_WITHIN = 1024
+MOST_STEPS = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +43,7 @@ class Observation:
     Attributes:
         counts: (windows, bins) of each feature of documents and tokens
         documents: key and window of each document whose beginning was seen
-        tokens, text_bytes: in the sampled windows
+        tokens, text_bytes: of those that were looked at
     """
 
     counts: Mapping[str, npt.NDArray[np.int64]]
@@ -47,21 +52,25 @@ class Observation:
     text_bytes: int
 
 
-def choose(plan: Plan, library: Library, from_step: int, to_step: int, *, rows: int, tokens: int) -> Interval:
-    """At most `rows` windows of each domain, and about `tokens` tokens of all, evenly over the steps.
+def choose(plan: Plan, library: Library, from_step: int, to_step: int, sizes: DriftSettings) -> Interval:
+    """Windows of each domain, from at most 32 steps that lie evenly in the interval and have the last one's shape.
 
-    Steps of another shape than the last one's are left out.
+    One in `one_in` of all that were served, at least `least` if there are as many, and at most `rows` a domain; one at
+    least of each domain.
     """
     shape = plan.shape(to_step - 1)
     steps = [step for step in range(from_step, to_step) if plan.shape(step) == shape]
-    draws = [plan.draw(step) for step in steps]
+    served_windows = shape.batch * len(steps)
+    looks = np.linspace(0, len(steps) - 1, min(MOST_STEPS, len(steps))).astype(np.int64).tolist()
+    draws = [plan.draw(steps[look]) for look in looks]
     domains = np.concatenate([draw.domains for draw in draws])
     windows = np.concatenate([draw.windows for draw in draws])
-    most = max(1, min(rows, tokens // (shape.seq_len * max(1, len(np.unique(domains))))))
+    served = np.unique(domains)
+    wanted = max(sizes.least, served_windows // sizes.one_in) // len(served)
     chosen = {}
-    for place in np.unique(domains):
+    for place in served:
         mine = windows[domains == place]
-        evenly = np.linspace(0, len(mine) - 1, min(most, len(mine))).astype(np.int64)
+        evenly = np.linspace(0, len(mine) - 1, min(max(1, wanted), sizes.rows, len(mine))).astype(np.int64)
         chosen[plan.domains[int(place)]] = mine[evenly]
     return Interval(plan=plan, library=library, shape=shape, from_step=steps[0], to_step=to_step, windows=chosen)
 
@@ -74,27 +83,65 @@ def observe(interval: Interval, domain: str, tables: TokenTables) -> Observation
     places = np.full(rows, plan.domains.index(domain), np.uint32)
     read = library.read(plan, shape, places, windows)
     kind = np.dtype("<u2" if library.base.id_bytes == 2 else "<u4")
-    ids = np.frombuffer(read.ids, kind).reshape(rows, shape.seq_len + 1)[:, : shape.seq_len]
+    ids = np.frombuffer(read.ids, kind).reshape(rows, shape.seq_len + 1)
     real = np.minimum(read.real_ids.astype(np.int64), shape.seq_len)
-    is_real = np.arange(shape.seq_len) < real[:, None]
-    _unmask(is_real, read.mask_ends, read.masks)
-    row_of = np.broadcast_to(np.arange(rows)[:, None], is_real.shape)[is_real]
-    flat = ids[is_real]
+    columns = _slice(windows, real)
+    is_real = columns < real[:, None]
+    _unmask(is_real, columns[:, 0], read.mask_ends, read.masks)
+    row_of, place = np.nonzero(is_real)
+    flat = ids[row_of, columns[row_of, place]]
     counts = tables.of_rows(flat, row_of, rows)
-    row, offset, length = library.documents_of(plan, shape, domain, windows)
+    row, offset, length = library.documents_of(plan, shape, domain, windows, DOCUMENTS_WITHIN)
     lengths = np.bincount(row * LENGTH_BINS + length_bin(length), minlength=rows * LENGTH_BINS)
     counts["document_length"] = lengths.reshape(rows, LENGTH_BINS)
-    seen = np.minimum(length, HEAD) <= real[row] - offset
-    documents = tuple(
-        (document_key(ids[r, o : o + min(n, HEAD)]), int(windows[r]))
-        for r, o, n in zip(row[seen].tolist(), offset[seen].tolist(), length[seen].tolist(), strict=True)
-    )
+    documents = _documents(ids, windows, _begun(row, offset, length, real))
     return Observation(counts=counts, documents=documents, tokens=len(flat), text_bytes=int(tables.widths[flat].sum()))
 
 
-def _unmask(is_real: npt.NDArray[np.bool_], mask_ends: npt.NDArray[np.uint32], masks: npt.NDArray[np.uint32]) -> None:
+def _slice(windows: npt.NDArray[np.uint64], real: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The columns of each window that are looked at, (windows, columns): a run whose place the window's number gives.
+
+    Tokens of one window are so alike that more of them would say little.
+    """
+    width = int(min(TOKENS_A_WINDOW, max(1, real.max(initial=1))))
+    mixed = (windows * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(33)
+    first = mixed.astype(np.int64) % np.maximum(1, real - width + 1)
+    return first[:, None] + np.arange(width)
+
+
+def _begun(
+    row: npt.NDArray[np.int64],
+    offset: npt.NDArray[np.int64],
+    length: npt.NDArray[np.int64],
+    real: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Row, offset and tokens to take of the first document of each row whose beginning the row holds."""
+    heads = np.minimum(length, HEAD)
+    seen = np.flatnonzero(heads <= real[row] - offset)
+    _, first = np.unique(row[seen], return_index=True)
+    return np.stack([row, offset, heads], axis=1)[seen[first]]
+
+
+def _documents(
+    ids: npt.NDArray[np.unsignedinteger], windows: npt.NDArray[np.uint64], begun: npt.NDArray[np.int64]
+) -> tuple[tuple[int, int], ...]:
+    """Key and window of documents that are (row, offset, tokens)."""
+    row, offset, heads = begun.T
+    columns = np.minimum(offset[:, None] + np.arange(HEAD), ids.shape[1] - 1)
+    keys = document_keys(ids[row[:, None], columns], heads)
+    return tuple(zip(keys.tolist(), windows[row].tolist(), strict=True))
+
+
+def _unmask(
+    is_real: npt.NDArray[np.bool_],
+    starts: npt.NDArray[np.int64],
+    mask_ends: npt.NDArray[np.uint32],
+    masks: npt.NDArray[np.uint32],
+) -> None:
+    """Takes masked tokens out; column 0 of row r is offset `starts[r]` of its window."""
     first = 0
     for row, end in enumerate(mask_ends.tolist()):
         for begin, stop in zip(masks[first:end:2].tolist(), masks[first + 1 : end : 2].tolist(), strict=True):
-            is_real[row, begin:stop] = False
+            at = int(starts[row])
+            is_real[row, max(0, begin - at) : max(0, stop - at)] = False
         first = end

@@ -1,10 +1,9 @@
 """Watches what a run really serves: an interval of confirmed steps is sampled, counted and compared, off the serving
 path.
 
-The work is bounded twice: an interval reads at most `rows` windows a domain and about `tokens` tokens in all, and after
-each piece of work the watch rests until it has used no more than `duty` of the time. A run that goes faster than that
-skips intervals, the newest is looked at, and the skipped ones are counted. A rare domain gathers windows over as many
-intervals as it takes.
+The work is bounded twice: one in `one_in` of the windows that were served is looked at, and after each piece of work
+the watch rests until it has used no more than `duty` of the time. A run that goes faster than that skips intervals: the
+newest is looked at, and the skipped ones are counted. A rare domain gathers windows over as many intervals as it takes.
 """
 
 from __future__ import annotations
@@ -80,8 +79,8 @@ class DriftWatch:
         return True
 
     async def _look(self, view: View, from_step: int, to_step: int) -> None:
-        sizes = {"rows": self.settings.rows, "tokens": self.settings.tokens}
-        interval = await self._apart(lambda: choose(view.plan, view.library, from_step, to_step, **sizes))
+        sizes = self.settings
+        interval = await self._apart(lambda: choose(view.plan, view.library, from_step, to_step, sizes))
         if self._tables is None:
             self._tables = await self._apart(lambda: _tables(view))
         tables = self._tables

@@ -25,6 +25,7 @@ from headrace.server.watch.drift.rule import Rule
 from headrace.server.watch.drift.series import Comparison
 from headrace.server.watch.drift_domain import DomainDrift
 from headrace.server.watch.drift_sample import choose, observe
+from headrace.server.watch.drift_settings import DriftSettings
 from headrace.tokenizer.spec import TrainSpec
 from headrace.tokenizer.tokenizer import Tokenizer
 from headrace.tokenizer.train import train
@@ -159,7 +160,7 @@ class Bench:
         tables = tables_of(self.tokenizer)
         plan, library = planned(corpus, seed=seed)
         for first in range(0, 100_000, STEPS):
-            interval = choose(plan, library, first, first + STEPS, rows=256, tokens=1 << 19)
+            interval = choose(plan, library, first, first + STEPS, DriftSettings(one_in=1))
             yield drift.add(observe(interval, "d", tables), interval.from_step, interval.to_step)
 
 

@@ -12,6 +12,7 @@ from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.token_tables import TOKEN_FEATURES, TokenTables
 from headrace.server.watch.drift.features import reference
 from headrace.server.watch.drift_sample import choose
+from headrace.server.watch.drift_settings import DriftSettings
 
 SLOW = os.environ.get("HEADRACE_SLOW") == "1"
 WITHIN = 4
@@ -69,7 +70,7 @@ def test_profile_in_the_manifest_is_what_the_tokens_are(bench: planted.Bench) ->
         assert found is not None
         assert found == pytest.approx(counted[name][0] / len(ids), abs=1e-12), name
     assert int(tables.widths[ids].sum()) == record.total("text_bytes")
-    _, _, lengths = bench.corpus.documents_of("d", 256, "concat", windows)
+    _, _, lengths = bench.corpus.documents_of("d", 256, "concat", windows, 256)
     assert int(lengths.sum()) == record.total("tokens")
     assert len(lengths) == record.total("documents")
 
@@ -90,5 +91,10 @@ def test_profiles_of_older_builds_give_no_reference_for_what_they_lack(bench: pl
 
 def test_sample_is_bounded(bench: planted.Bench) -> None:
     plan, library = planted.planned(bench.corpus, seed=1)
-    assert len(choose(plan, library, 0, 32, rows=50, tokens=1 << 19).windows["d"]) == 50
-    assert len(choose(plan, library, 0, 32, rows=50, tokens=2560).windows["d"]) == 10
+    for sizes, windows in (
+        (DriftSettings(rows=50, one_in=1), 50),
+        (DriftSettings(one_in=16, least=1), 64),  # of 1,024
+        (DriftSettings(one_in=1024, least=20), 20),
+        (DriftSettings(one_in=1024, least=1), 1),
+    ):
+        assert len(choose(plan, library, 0, 32, sizes).windows["d"]) == windows, sizes

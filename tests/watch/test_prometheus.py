@@ -19,7 +19,7 @@ from headrace.tokenizer import Tokenizer
 from prometheus import Prometheus
 from rig import Raw, ServerProcess, Trainer, serving, write_run
 
-DRIFT = "[drift]\nsteps = 8\nduty = 1.0\n"
+DRIFT = "[drift]\nsteps = 8\none_in = 1\nduty = 1.0\n"
 CAP = "\n[domain.c]\ncap = 0.2\n"
 
 

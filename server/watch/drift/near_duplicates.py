@@ -1,6 +1,6 @@
 """Near-duplicates among documents that were served, from a few of their tokens.
 
-A document's key is made of the four least values (one a hash) of its runs of five tokens, within its first 256 tokens:
+A document's key is made of the four least values (one a hash) of its runs of five tokens, within its first 128 tokens:
 MinHash (Broder 1997) with one band of four rows. Two documents whose sets of runs have Jaccard similarity J share the
 key with probability J^4: copies always, near copies mostly (0.81 at J = 0.95), unrelated ones hardly ever. A document
 counts as repeated when its key is that of another window's document among the last `history` ones.
@@ -16,22 +16,31 @@ import numpy.typing as npt
 U64 = npt.NDArray[np.uint64]
 
 RUN = 5
-HEAD = 256
+HEAD = 128
 HISTORY = 16_384
 _MULTIPLIERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
 _WEIGHTS = np.array([0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 0x2545F4914F6CDD1D, 0x27D4EB2F165667C5, 1], np.uint64)
 _SHIFT = np.uint64(29)
+_LARGEST = np.uint64(2**64 - 1)
 
 
-def document_key(ids: npt.NDArray[np.unsignedinteger]) -> int:
-    """The key of a document's first tokens; of one shorter than a run, the key of all of it."""
-    head = ids[:HEAD].astype(np.uint64) + np.uint64(1)
-    if len(head) < RUN:
-        head = np.concatenate([head, np.zeros(RUN - len(head), np.uint64)])
-    runs = np.lib.stride_tricks.sliding_window_view(head, RUN)
-    mixed = _mix((runs * _WEIGHTS).sum(axis=1, dtype=np.uint64))
-    least = _mix(mixed[:, None] * _MULTIPLIERS).min(axis=0)
-    return int(_mix((least * _MULTIPLIERS).sum(dtype=np.uint64)[None])[0])
+def document_keys(heads: npt.NDArray[np.unsignedinteger], lengths: npt.NDArray[np.int64]) -> U64:
+    """The key of each document, from the first tokens of each, (documents, HEAD), of which `lengths` are its own.
+
+    A document shorter than a run has the key of all of it.
+    """
+    is_own = np.arange(heads.shape[1]) < lengths[:, None]
+    shifted = np.where(is_own, heads.astype(np.uint64) + np.uint64(1), np.uint64(0))
+    mixed = np.zeros((len(heads), heads.shape[1] - RUN + 1), np.uint64)
+    for place, weight in enumerate(_WEIGHTS):
+        mixed += shifted[:, place : place + mixed.shape[1]] * weight
+    mixed = _mix(mixed)
+    beyond = np.arange(mixed.shape[1]) > np.maximum(lengths - RUN, 0)[:, None]
+    key = np.zeros(len(heads), np.uint64)
+    for multiplier in _MULTIPLIERS:
+        least = np.where(beyond, _LARGEST, _mix(mixed * multiplier)).min(axis=1)
+        key = _mix((key ^ least) * multiplier)
+    return key
 
 
 def _mix(values: U64) -> U64:
