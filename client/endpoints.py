@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
 from headrace.client import fork
 from headrace.client.settings import MAX_MESSAGE_BYTES, Settings, Tls
-from headrace.proto.errors import HeadraceError, UnavailableError, UsageError, from_rpc
+from headrace.proto.errors import DeadlineError, HeadraceError, UnavailableError, UsageError, from_rpc
 
 log = logging.getLogger("headrace.client")
 
@@ -66,6 +66,7 @@ class Endpoints:
         self._lock = threading.RLock()
         self._at = start % len(self._addresses)
         self._channels: dict[str, grpc.Channel] = {}
+        self._streams: dict[Any, str] = {}  # calls under way, and why they were broken
         self._files: tuple[int, ...] = ()
         self._closed = False
         fork.register(self)
@@ -98,6 +99,43 @@ class Endpoints:
         except ValueError as error:  # the channel was closed under us
             raise UnavailableError(f"cannot {doing} from `{address}`: {error}") from None
 
+    def stream(self, method: str, requests: Iterator[Any], *, doing: str) -> Iterator[bytes]:
+        """One try of a DataService method that streams both ways: its answers as they come. Raises as `call` does, and
+        NoStreamError where there is no such method."""
+        metadata = self._token.metadata() if self._token else None
+        address, call = self.current, None
+        try:
+            with fork.gate():
+                address, channel = self._use()
+                stub: Any = channel.stream_stream(_SERVICE + method, lambda request: request.SerializeToString())
+                call = stub(requests, metadata=metadata)
+                with self._lock:
+                    self._streams[call] = ""
+                yield from call
+        except grpc.RpcError as error:
+            why = self._streams.get(call, "")
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise NoStreamError(f"`{address}` has no {method}") from None
+            failure, moved = _judge(error, doing=doing, endpoint=address)
+            if moved or why:
+                self._move_on(address)
+            raise DeadlineError(f"cannot {doing} from `{address}`: {why}") if why else failure from None
+        except ValueError as error:  # the channel was closed under us
+            raise UnavailableError(f"cannot {doing} from `{address}`: {error}") from None
+        finally:
+            if call is not None:
+                with self._lock:
+                    self._streams.pop(call, None)
+                call.cancel()
+
+    def break_streams(self, why: str = "") -> None:
+        """Ends every stream under way; whoever reads it is told why."""
+        with self._lock:
+            calls = list(self._streams)
+            self._streams.update(dict.fromkeys(calls, why))
+        for call in calls:
+            call.cancel()
+
     def _use(self) -> tuple[str, grpc.Channel]:
         with self._lock:
             if self._closed:
@@ -127,6 +165,10 @@ class Endpoints:
             channels, self._channels = self._channels, {}
         for channel in channels.values():
             channel.close()
+
+
+class NoStreamError(HeadraceError):
+    """The server, or something before it, knows no such stream."""
 
 
 class Token:

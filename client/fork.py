@@ -19,6 +19,7 @@ import weakref
 from types import TracebackType
 from typing import Protocol
 
+import grpc
 from headrace.proto.errors import UsageError
 
 # How long a fork waits for calls under way, before and after they are cancelled.
@@ -98,6 +99,7 @@ class Connected(Protocol):
     """What has channels that a fork may have to cancel."""
 
     def cancel(self) -> None: ...
+    def break_streams(self) -> None: ...
 
 
 class _Process:
@@ -111,6 +113,7 @@ class _Process:
 
 
 _process = _Process()
+_watching = False
 
 
 def gate() -> Gate:
@@ -125,13 +128,26 @@ def register(connection: Connected) -> None:
             "(GRPC_ENABLE_FORK_SUPPORT=0): a connection made here would hang; unset the variable, or start the "
             'process with the "forkserver" or "spawn" method'
         )
+    _watch()
     _process.connections.add(connection)
+
+
+def _watch() -> None:
+    """Asks to be told of forks, before gRPC is: what is asked for last is called first, and once gRPC has stopped its
+    threads for a fork, a stream can no longer be cancelled. gRPC asks when the first channel is made."""
+    global _watching
+    if not _watching:
+        _watching = True
+        grpc.insecure_channel("127.0.0.1:1").close()
+        os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
 
 
 def _before() -> None:
     if not _process.connections:
         return
     _process.gate.shut()
+    for connection in list(_process.connections):
+        connection.break_streams()  # they would not end by themselves
     if not _process.gate.drained(_DRAIN_SECONDS):
         for connection in list(_process.connections):
             connection.cancel()
@@ -148,6 +164,3 @@ def _after_in_child() -> None:
     _process.inherited = [*before.inherited, *before.connections]
     off = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "").lower() in _OFF
     _process.poisoned = before.poisoned or (off and bool(_process.inherited))
-
-
-os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

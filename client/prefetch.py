@@ -1,8 +1,9 @@
 """Fetches the steps ahead of the trainer, several calls at once, and hands them out in order.
 
-Steps are asked for in order, each as ranges of rows, while three bounds allow it: `in_flight` calls, the bytes that
-waiting steps hold (one step is always allowed), and the run's lead (a step that is `lead` or more past what the
-trainer has taken cannot be sealed). Workers try a call again for as long as it takes; only the trainer's wait has an
+Steps are asked for in order, each as ranges of rows, over one stream where the server offers it (see
+`headrace.client.stream`), while three bounds allow it: what is in flight, the bytes that waiting steps hold (one step
+is always allowed), and the run's lead (a step that is `lead` or more past what the trainer has taken cannot be sealed).
+Workers try a call again for as long as it takes; only the trainer's wait has an
 end: `stall_timeout`, after which StallError says step, rank, endpoint and cause. An error of one step reaches the
 trainer when it gets there, because the steps before it are good; one about the lease reaches it at once.
 """
@@ -13,16 +14,19 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headrace.client.assembly import Assembly
 from headrace.client.batch import Batch
 from headrace.client.buffers import Pool
+from headrace.client.endpoints import NoStreamError
 from headrace.client.ledger import Ledger
 from headrace.client.retry import ClosedError, keep_trying
 from headrace.client.session import DigestError, Session
 from headrace.client.settings import Settings
 from headrace.client.stage import Stage
+from headrace.client.stream import Pump, Work
 from headrace.client.wire import Reply
 from headrace.proto.errors import ConflictError, DeadlineError, HeadraceError, OutOfRangeError, UnavailableError
 
@@ -58,7 +62,7 @@ class _Shared:
     end: int | None = None
     end_reason: str = ""
     fatal: HeadraceError | None = None
-    work: deque[tuple[Assembly, int, int]] = field(default_factory=deque)  # (step, first row, rows) to ask for
+    work: deque[Work] = field(default_factory=deque)  # to ask for
     steps: dict[int, Assembly] = field(default_factory=dict)
     cause: str = ""  # newest reason of a failed try
 
@@ -84,12 +88,17 @@ class Prefetcher:
         self._shared = _Shared(next_step=ledger.taken)
         self._digests: list[tuple[int, bytes]] = []  # of the step handed out last
         self.stats = Stats()
-        names = [f"headrace-fetch-{i}" for i in range(settings.in_flight)]
-        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        self._threads = self._fetchers(streams=settings.stream and session.opened.streams)
         if confirms:
             self._threads.append(threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True))
         for thread in self._threads:
             thread.start()
+
+    def _fetchers(self, *, streams: bool) -> list[threading.Thread]:
+        if streams:
+            return [threading.Thread(target=self._pump, name="headrace-stream", daemon=True)]
+        names = [f"headrace-fetch-{i}" for i in range(self._settings.in_flight)]
+        return [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
 
     # ---- the trainer's side ----
 
@@ -174,25 +183,80 @@ class Prefetcher:
             return False
         return step < self._ledger.taken + self._lookahead
 
-    # ---- the workers ----
+    # ---- fetching over one stream ----
+
+    def _pump(self) -> None:
+        pump = Pump(
+            self._session, self._ledger, self, settings=self._settings, stop=self._stop, confirms=self._confirms
+        )
+        try:
+            pump.run()
+        except NoStreamError as error:
+            log.info("%s; each range is fetched by a call of its own", error)
+            workers = self._fetchers(streams=False)
+            self._threads.extend(workers)
+            for worker in workers:
+                worker.start()
+        except HeadraceError as error:
+            self._die(error)
+        except Exception as error:  # a defect must not leave the trainer waiting on a thread that is gone
+            log.exception("a thread of the loader failed")
+            self._die(HeadraceError(f"a thread of the loader failed: {type(error).__name__}: {error}"))
+
+    def _die(self, error: HeadraceError) -> None:
+        with self._changed:
+            self._shared.fatal = error
+            self._changed.notify_all()
+
+    def some_work(self, room: int, *, idle: bool, seconds: float) -> list[Work]:
+        """Ranges of `room` bytes at most, waited for; one of any size when `idle`. Empty when the time is over."""
+        with self._changed:
+            self._schedule()
+            if not self._picked(room, idle, take=False):
+                self._hungry.wait(seconds)
+                self._schedule()
+            return self._picked(room, idle, take=True)
+
+    def _picked(self, room: int, idle: bool, *, take: bool) -> list[Work]:
+        picked: list[Work] = []
+        for assembly, first, rows in self._shared.work:
+            room -= assembly.size * rows // assembly.rows
+            if room < 0 and (picked or not idle):
+                break
+            picked.append((assembly, first, rows))
+        for _ in picked if take else ():
+            self._shared.work.popleft()
+        return picked
+
+    def put_back(self, work: Iterable[Work]) -> None:
+        """Ranges that were not answered, to be asked for before all others."""
+        with self._changed:
+            end = self._shared.end
+            self._shared.work.extendleft(one for one in reversed(list(work)) if end is None or one[0].step < end)
+            self._hungry.notify_all()
+
+    def changed(self, error: DigestError, *, again: bool) -> None:
+        """Rows arrived that differ from their digests."""
+        self.stats.digest_errors += 1
+        log.error("%s%s", error, "; asking again" if again else "")
+
+    # ---- fetching by calls ----
 
     def _work(self) -> None:
         try:
             while (work := self._next_work()) is not None:
                 assembly, first, rows = work
                 try:
-                    self._received(assembly, first, self._fetch(assembly.step, assembly.first_slot + first, rows))
+                    self.received(assembly, first, self._fetch(assembly.step, assembly.first_slot + first, rows))
                 except ClosedError:
                     return
                 except HeadraceError as error:
-                    self._fail(assembly, error)
+                    self.fail(assembly, error)
         except Exception as error:  # a defect must not leave the trainer waiting on a thread that is gone
             log.exception("a thread of the loader failed")
-            with self._changed:
-                self._shared.fatal = HeadraceError(f"a thread of the loader failed: {type(error).__name__}: {error}")
-                self._changed.notify_all()
+            self._die(HeadraceError(f"a thread of the loader failed: {type(error).__name__}: {error}"))
 
-    def _next_work(self) -> tuple[Assembly, int, int] | None:
+    def _next_work(self) -> Work | None:
         with self._changed:
             self._schedule()
             while not self._shared.work and not self._stop.is_set():
@@ -206,12 +270,11 @@ class Prefetcher:
                     lambda: self._ask(step, first_slot, rows),
                     settings=self._settings,
                     stop=self._stop,
-                    note=self._note,
+                    note=self.note,
                     wait=self._pause,
                 )
             except DigestError as error:
-                self.stats.digest_errors += 1
-                log.error("%s%s", error, "; asking again" if left else "")
+                self.changed(error, again=bool(left))
                 if not left:
                     raise
         raise AssertionError("unreachable")
@@ -244,12 +307,14 @@ class Prefetcher:
         except OutOfRangeError as error:
             raise UnavailableError(str(error)) from None
 
-    def _note(self, error: UnavailableError) -> None:
+    def note(self, error: UnavailableError) -> None:
+        """A try failed, and there will be another."""
         with self._changed:
             self.stats.retries += 1
             self._shared.cause = str(error)
 
-    def _received(self, assembly: Assembly, first: int, reply: Reply) -> None:
+    def received(self, assembly: Assembly, first: int, reply: Reply) -> None:
+        """Rows of a step from number `first` on, or the end of the stream."""
         if reply.part is None:
             self._end(reply)
             return
@@ -259,6 +324,7 @@ class Prefetcher:
             self._answered.notify_all()
             self.stats.bytes_received += len(reply.part.ids)
             last = assembly.arrived(reply.part.rows)
+            self._hungry.notify()
         if last:
             batch = assembly.finish(self._stage)
             with self._changed:
@@ -274,7 +340,8 @@ class Prefetcher:
             shared.steps = {step: assembly for step, assembly in shared.steps.items() if step < reply.end_step}
             self._changed.notify_all()
 
-    def _fail(self, assembly: Assembly, error: HeadraceError) -> None:
+    def fail(self, assembly: Assembly, error: HeadraceError) -> None:
+        """A step cannot be had; the trainer is told when it gets there, or now when it is about the lease."""
         with self._changed:
             if isinstance(error, ConflictError):
                 self._shared.fatal = error
@@ -291,7 +358,7 @@ class Prefetcher:
             try:
                 self.confirm(always=True)
             except UnavailableError as error:
-                self._note(error)
+                self.note(error)
             except ConflictError as error:
                 with self._changed:
                     self._shared.fatal = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.client.endpoints import Endpoints
@@ -10,7 +11,7 @@ from headrace.client.settings import MAX_MESSAGE_BYTES, Settings
 from headrace.client.state import State
 from headrace.client.wire import Part, Reply, read_reply
 from headrace.native import __version__, row_digests
-from headrace.proto.errors import DataLossError, LimitError, StateMismatchError, UsageError
+from headrace.proto.errors import DataLossError, LimitError, StateMismatchError, UsageError, from_name
 from headrace.proto.v1 import data_pb2
 
 MODES = {"train": data_pb2.OPEN_MODE_TRAIN, "observe": data_pb2.OPEN_MODE_OBSERVE}
@@ -53,6 +54,7 @@ class Opened:
     tokenizer_digest: bytes
     corpus_digest: bytes
     server_time_us: int
+    streams: bool = False
 
     def __post_init__(self) -> None:
         if self.id_bytes not in (2, 4) or self.max_rows < 1 or self.lead < 1:
@@ -151,6 +153,7 @@ def open_run(endpoints: Endpoints, opening: Opening, *, timeout: float) -> Opene
         tokenizer_digest=answer.tokenizer_digest,
         corpus_digest=answer.corpus_digest,
         server_time_us=answer.server_time_us,
+        streams=answer.streams,
     )
 
 
@@ -176,10 +179,31 @@ class Session:
         )
         doing = f"get slots {first_slot}-{first_slot + rows - 1} of step {step} for rank {self.rank.rank}"
         data = self.endpoints.call("GetBatch", request, timeout=self._settings.call_timeout, doing=doing)
+        return self.read(data, step, first_slot, rows)
+
+    def read(self, data: bytes, step: int, first_slot: int, rows: int) -> Reply:
+        """The answer to what was asked for, checked. Raises what a stream says instead of an answer."""
         reply = read_reply(data, id_bytes=self.opened.id_bytes)
+        if reply.refused is not None:
+            doing = f"cannot get slots {first_slot}-{first_slot + rows - 1} of step {step} for rank {self.rank.rank}"
+            message = f"{doing} from `{self.endpoints.current}`: {reply.refused.message} ({reply.refused.error})"
+            raise from_name(reply.refused.error, reply.refused.code, message)
         if reply.part is not None:
             self._check(reply.part, step, first_slot, rows)
         return reply
+
+    def first_request(self) -> data_pb2.StreamBatchesRequest:
+        """What a stream begins with."""
+        return data_pb2.StreamBatchesRequest(run_id=self.opened.run_id, lease=self.opened.lease)
+
+    def stream(self, requests: Iterator[data_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
+        """One StreamBatches call: its answers as they come, for `read`."""
+        doing = f"stream run `{self.opened.run}` for rank {self.rank.rank}"
+        return self.endpoints.stream("StreamBatches", requests, doing=doing)
+
+    def break_streams(self) -> None:
+        """Ends the stream that is under way: no answer came in time."""
+        self.endpoints.break_streams(f"no answer within {self._settings.call_timeout:g} s")
 
     def _check(self, part: Part, step: int, first_slot: int, rows: int) -> None:
         if (part.step, part.first_slot, part.rows) != (step, first_slot, rows):

@@ -56,6 +56,7 @@ class Settings:
     backoff, backoff_max  first and longest pause between two tries; each pause is random between 0 and its bound
     keepalive, keepalive_timeout  an idle or silent connection is asked after so long whether it lives, and given up
                         when no answer comes; servers refuse to be asked more often than every 10 s
+    stream              rows come over one stream where the server offers it, else each range by a call of its own
     heartbeat           a lease that is silent for 60 s may be taken, so a paused trainer says this often that it lives
     """
 
@@ -71,6 +72,7 @@ class Settings:
     keepalive: float = 30.0
     keepalive_timeout: float = 10.0
     heartbeat: float = 15.0
+    stream: bool = True
 
     def __post_init__(self) -> None:
         for name in _SECONDS:

@@ -46,13 +46,14 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """What GetBatch answered: rows, or that the stream has ended at `end_step`."""
+    """What was answered: rows, that the stream has ended at `end_step`, or (in StreamBatches) that it is refused."""
 
     part: Part | None
     end_step: int
     end_reason: str
     seal: int
     confirmed: int
+    refused: data_pb2.Refused | None = None
 
 
 def read_reply(data: bytes, *, id_bytes: int) -> Reply:
@@ -63,7 +64,7 @@ def read_reply(data: bytes, *, id_bytes: int) -> Reply:
         part = _read_part(data, begin, end, id_bytes) if begin < len(data) else None
     except (IndexError, ValueError, DecodeError) as error:
         raise DataLossError(f"a reply of {len(data)} bytes is no whole GetBatchResponse: {error}") from None
-    if part is None and not outer.HasField("end"):
+    if part is None and outer.WhichOneof("answer") is None:
         raise DataLossError(f"a reply of {len(data)} bytes holds neither rows nor the end of the stream")
     return Reply(
         part=part,
@@ -71,6 +72,7 @@ def read_reply(data: bytes, *, id_bytes: int) -> Reply:
         end_reason=outer.end.reason,
         seal=outer.seal,
         confirmed=outer.confirmed,
+        refused=outer.refused if outer.HasField("refused") else None,
     )
 
 

@@ -4,6 +4,7 @@
 
 use rayon::prelude::*;
 
+use crate::ends::ends_within;
 use crate::reader::Reader;
 use crate::shard::{Shard, ShardRef, StoreError};
 use crate::shard_index::Batch;
@@ -109,12 +110,10 @@ impl Stream {
     ) -> Result<()> {
         let mut done = 0;
         self.walk(start, length, |number, batch, first, tokens| {
-            reader.load_ends(&self.shards[number], batch)?;
-            let begin = reader.ends.partition_point(|&end| end < first);
-            let inside = reader.ends[begin..]
-                .iter()
-                .take_while(|&&end| end < first + tokens);
-            inside.for_each(|&end| edge(done + end - first));
+            let range = (first, first + tokens);
+            ends_within(reader, &self.shards[number], batch, range, |end| {
+                edge(done + end - first);
+            })?;
             done += tokens;
             Ok(())
         })
@@ -162,6 +161,12 @@ pub struct Edges {
 
 /// The stream of parts that are padding: tokens that are masked, and are not read.
 pub const PADDING: u32 = u32::MAX;
+
+/// Rows of this many bytes are read in one go: all reads of a shard within see one state of its file.
+const GROUP_BYTES: usize = 128 << 10;
+
+/// Up to this many bytes other threads cost more than they save.
+const ALONE_BYTES: usize = 256 << 10;
 
 /// What to put into rows: row r is made of parts `ends[r - 1]..ends[r]`, then padding.
 #[derive(Clone, Copy, Debug)]
@@ -228,19 +233,47 @@ impl Store {
         if out.len() != row_bytes * parts.ends.len() {
             return Err(StoreError::Range("the buffer does not fit the rows".into()));
         }
-        let found: Vec<Vec<u32>> = out
-            .par_chunks_mut(row_bytes.max(1))
-            .enumerate()
-            .map_init(Reader::default, |reader, (row, out)| {
-                reader.settled(|reader| self.fill(parts, row, out, reader))
-            })
-            .collect::<Result<_>>()?;
+        let rows = (GROUP_BYTES / row_bytes.max(1)).clamp(1, 64);
+        let size = row_bytes.max(1) * rows;
+        let found: Vec<Vec<Vec<u32>>> = if out.len() <= ALONE_BYTES {
+            let mut reader = Reader::default();
+            let numbered = out.chunks_mut(size).enumerate();
+            numbered
+                .map(|(number, out)| {
+                    self.fill_rows(parts, number * rows, row_bytes, out, &mut reader)
+                })
+                .collect::<Result<_>>()?
+        } else {
+            out.par_chunks_mut(size)
+                .enumerate()
+                .map_init(Reader::default, |reader, (number, out)| {
+                    self.fill_rows(parts, number * rows, row_bytes, out, reader)
+                })
+                .collect::<Result<_>>()?
+        };
         let mut all = Edges::default();
-        for edges in found {
+        for edges in found.into_iter().flatten() {
             all.edges.extend(edges);
             all.ends.push(all.edges.len() as u32);
         }
         Ok(all)
+    }
+
+    /// Fills rows from number `first` on, as one state of the shards' files has them.
+    fn fill_rows<'a>(
+        &'a self,
+        parts: Parts<'_>,
+        first: usize,
+        row_bytes: usize,
+        out: &mut [u8],
+        reader: &mut Reader<'a>,
+    ) -> Result<Vec<Vec<u32>>> {
+        reader.settled(|reader| {
+            out.chunks_mut(row_bytes.max(1))
+                .enumerate()
+                .map(|(row, out)| self.fill(parts, first + row, out, reader))
+                .collect()
+        })
     }
 
     fn fill<'a>(

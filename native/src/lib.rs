@@ -3,6 +3,7 @@
 pub mod best_fit;
 pub mod bpe;
 pub mod digest;
+pub mod ends;
 pub mod gather;
 pub mod groups;
 pub mod jsonl;

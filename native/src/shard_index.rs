@@ -19,6 +19,7 @@ pub struct Batch {
     pub first_token: u64,
     pub first_document: u64,
     pub documents: u64,
+    pub tokens: u64,
     /// `documents + 1` ends of documents, i32, the first 0.
     pub ends: u64,
     pub ids: u64,
@@ -74,6 +75,7 @@ impl Index {
                     first_token,
                     first_document,
                     documents: row[0],
+                    tokens: row[1],
                     ends: row[2],
                     ids: row[3],
                     rows: row[4],

@@ -59,7 +59,7 @@ class ServerConfig:
     runs: tuple[Path, ...] = ()
     message_bytes: int = 4 << 20
     grace_seconds: int = 20
-    concurrent_calls: int = 4096
+    concurrent_calls: int = 16_384
     allow_insecure: bool = False
     reflection: bool = True
     bad_blocks: str = "fail"

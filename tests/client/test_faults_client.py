@@ -23,9 +23,9 @@ TOY = Path(__file__).with_name("toy_server.py")
 QUICK = Settings(stall_timeout=20, open_timeout=5, call_timeout=5, backoff=0.01)
 
 
-@pytest.fixture
-def server() -> Iterator[ToyServer]:
-    with ToyServer() as running:
+@pytest.fixture(params=[False, True], ids=["calls", "stream"])
+def server(request: pytest.FixtureRequest) -> Iterator[ToyServer]:
+    with ToyServer(Toy(streams=request.param)) as running:
         yield running
 
 
@@ -216,11 +216,27 @@ def test_memory_is_bounded_by_buffer_bytes() -> None:
             assert len(list(loader)) == toy.end - 1
 
 
-def test_several_calls_are_in_flight_and_never_more_than_allowed(server: ToyServer) -> None:
-    server.faults.delay = 0.03
-    with Loader(server.address, "toy", settings=Settings(in_flight=3)) as loader:
-        list(loader)
-    assert server.seen.most_in_flight == 3
+def test_several_calls_are_in_flight_and_never_more_than_allowed() -> None:
+    with ToyServer() as server:
+        server.faults.delay = 0.03
+        with Loader(server.address, "toy", settings=Settings(in_flight=3)) as loader:
+            list(loader)
+        assert server.seen.most_in_flight == 3
+
+
+def test_a_server_that_names_a_stream_and_has_none_is_asked_by_calls() -> None:
+    with ToyServer(Toy(streams=True)) as server:
+        server.faults.no_stream = True
+        with Loader(server.address, "toy", settings=QUICK) as loader:
+            assert collect(loader) == plan(server.service.toy)
+        assert server.seen.calls["StreamBatches"] == 1
+
+
+def test_a_stream_can_be_declined() -> None:
+    with ToyServer(Toy(streams=True)) as server:
+        with Loader(server.address, "toy", settings=Settings(stream=False)) as loader:
+            list(loader)
+        assert server.seen.calls["StreamBatches"] == 0
 
 
 def test_requests_stay_small_with_many_rows() -> None:

@@ -11,11 +11,12 @@ import textwrap
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from headrace.client import ForkError, Loader, Settings
-from toy_server import ToyServer
+from toy_server import Toy, ToyServer
 
 HERE = Path(__file__).parent
 
@@ -47,6 +48,12 @@ loader.close()
 """
 
 
+@pytest.fixture(params=[False, True], ids=["calls", "stream"])
+def server(request: pytest.FixtureRequest) -> Iterator[ToyServer]:
+    with ToyServer(Toy(streams=request.param)) as running:
+        yield running
+
+
 def run(server: ToyServer, *, connect: bool, own: bool, **environ: str) -> list[str]:
     program = textwrap.dedent(PROGRAM.format(connect=connect, own=own))
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, server.address]
@@ -55,29 +62,25 @@ def run(server: ToyServer, *, connect: bool, own: bool, **environ: str) -> list[
     return sorted(done.stdout.splitlines())
 
 
-def test_a_connected_loader_is_refused_in_a_fork() -> None:
-    with ToyServer() as server:
-        assert run(server, connect=True, own=False) == ["parent 0", "parent 1", *["refused True"] * 3]
+def test_a_connected_loader_is_refused_in_a_fork(server: ToyServer) -> None:
+    assert run(server, connect=True, own=False) == ["parent 0", "parent 1", *["refused True"] * 3]
 
 
-def test_a_loader_not_connected_yet_works_in_each_fork() -> None:
-    with ToyServer() as server:
-        assert run(server, connect=False, own=False) == [*["child 0"] * 3, "parent 0"]
+def test_a_loader_not_connected_yet_works_in_each_fork(server: ToyServer) -> None:
+    assert run(server, connect=False, own=False) == [*["child 0"] * 3, "parent 0"]
 
 
-def test_a_fork_of_a_connected_parent_may_make_its_own() -> None:
-    with ToyServer() as server:
-        assert run(server, connect=True, own=True) == [*["child 0"] * 3, "parent 0", "parent 1"]
+def test_a_fork_of_a_connected_parent_may_make_its_own(server: ToyServer) -> None:
+    assert run(server, connect=True, own=True) == [*["child 0"] * 3, "parent 0", "parent 1"]
 
 
-def test_without_fork_handlers_a_child_is_refused_rather_than_left_to_hang() -> None:
-    with ToyServer() as server:
-        lines = run(server, connect=True, own=True, GRPC_ENABLE_FORK_SUPPORT="0")
+def test_without_fork_handlers_a_child_is_refused_rather_than_left_to_hang(server: ToyServer) -> None:
+    lines = run(server, connect=True, own=True, GRPC_ENABLE_FORK_SUPPORT="0")
     assert lines.count("refused False") == 3
 
 
-def test_a_fork_does_not_wait_for_a_call_that_never_answers() -> None:
-    with ToyServer() as server, Loader(server.address, "toy", settings=Settings(call_timeout=20)) as loader:
+def test_a_fork_does_not_wait_for_a_call_that_never_answers(server: ToyServer) -> None:
+    with Loader(server.address, "toy", settings=Settings(call_timeout=20)) as loader:
         assert next(loader).step == 0
         server.faults.hang = 4
         loader.load_state_dict(loader.state_dict())

@@ -14,9 +14,9 @@ from toy_server import Toy, ToyServer, step_digests
 QUICK = Settings(stall_timeout=20, open_timeout=5, call_timeout=5)
 
 
-@pytest.fixture
-def server() -> Iterator[ToyServer]:
-    with ToyServer() as running:
+@pytest.fixture(params=[False, True], ids=["calls", "stream"])
+def server(request: pytest.FixtureRequest) -> Iterator[ToyServer]:
+    with ToyServer(Toy(streams=request.param)) as running:
         yield running
 
 

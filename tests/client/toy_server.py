@@ -50,6 +50,7 @@ class Toy:
     id_bytes: int = 2
     max_rows: int = 1024
     vocabulary: int = 60_000
+    streams: bool = False
 
     @property
     def end(self) -> int:
@@ -118,6 +119,7 @@ class Faults:
     data_loss_at: int | None = None
     delay: float = 0.0
     refuse_all: bool = False
+    no_stream: bool = False  # StreamBatches is unknown, as behind an old proxy
     clock: float | None = 0.0  # how far the server's clock is ahead; None: it does not tell it
 
 
@@ -202,6 +204,7 @@ class ToyService(data_pb2_grpc.DataServiceServicer):
             server_version="toy",
             tokenizer_digest=bytes(32),
             corpus_digest=bytes(32),
+            streams=self.toy.streams,
             server_time_us=0 if self.faults.clock is None else int(1e6 * (time.time() + self.faults.clock)),
         )
         begin = 0
@@ -228,12 +231,41 @@ class ToyService(data_pb2_grpc.DataServiceServicer):
             with self._lock:
                 seen.in_flight -= 1
 
+    def StreamBatches(self, requests: Any, context: Any) -> Any:  # noqa: N802
+        """Each range as a GetBatch; what that would refuse in words is answered, what breaks it breaks the stream."""
+        self.seen.calls["StreamBatches"] += 1
+        if self.faults.no_stream:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such method")
+        run_id = lease = ""
+        for request in requests:
+            run_id, lease = request.run_id or run_id, request.lease or lease
+            said = request.confirmation if request.HasField("confirmation") else None
+            for wanted in request.ranges:
+                asked = data_pb2.GetBatchRequest(
+                    run_id=run_id,
+                    lease=lease,
+                    step=wanted.step,
+                    first_slot=wanted.first_slot,
+                    rows=wanted.rows,
+                    confirmation=said,
+                )
+                said = None
+                try:
+                    yield self.GetBatch(asked, InStream(context))
+                except RefusedError as refusal:
+                    if not refusal.name and refusal.code is grpc.StatusCode.UNAVAILABLE:
+                        context.abort(refusal.code, str(refusal))
+                    refused = data_pb2.Refused(code=refusal.code.value[0], error=refusal.name, message=str(refusal))
+                    yield data_pb2.GetBatchResponse(refused=refused)
+
     def _answer(self, request: Any, context: Any) -> Any:
         faults = self.faults
         if self._use("unavailable") or faults.refuse_all:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the toy is away")
         if self._use("hang"):
-            time.sleep(context.time_remaining() + 0.5)
+            until = time.monotonic() + (context.time_remaining() or 60) + 0.5
+            while time.monotonic() < until and context.is_active():
+                time.sleep(0.05)
         if faults.delay:
             time.sleep(faults.delay)
         with self._lock:
@@ -289,6 +321,28 @@ class ToyService(data_pb2_grpc.DataServiceServicer):
             if not self.open_ranks:
                 self.job = None
             return data_pb2.CloseRunResponse()
+
+
+class RefusedError(Exception):
+    """What a call in a stream is refused with."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, name: str) -> None:
+        super().__init__(message)
+        self.code, self.name = code, name
+
+
+class InStream:
+    """The context of one range of a stream."""
+
+    def __init__(self, context: Any) -> None:
+        self._context, self._name = context, ""
+        self.is_active, self.time_remaining = context.is_active, context.time_remaining
+
+    def set_trailing_metadata(self, metadata: Any) -> None:
+        self._name = dict(metadata)["headrace-error"]
+
+    def abort(self, code: grpc.StatusCode, message: str) -> NoReturn:
+        raise RefusedError(code, message, self._name)
 
 
 def refuse(context: Any, error: HeadraceError) -> NoReturn:
