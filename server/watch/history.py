@@ -10,6 +10,7 @@ points of a run that is long already are set at multiples of 1,000 steps, where 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,7 @@ class History:
         self._most = most
         self._stride = 0
         self._points: list[Point] = []
+        self._plans: tuple[Plan, Plan] | None = None
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -70,7 +72,7 @@ class History:
 
     def reach(self, plan: Plan, step: int) -> Point:
         """Adds the points up to a confirmed step; returns the one of that step, which is kept only if it is due."""
-        plan = plan.with_events(plan.events)  # cursors of its own: those that serving needs next stay at hand
+        plan = self._own(plan)
         if not self._points:
             self._stride = first_stride(step, self._most)
             self._points.append(origin(plan))
@@ -84,7 +86,13 @@ class History:
     def at(self, plan: Plan, step: int) -> Point:
         """The point of any step that was reached, from the nearest one before it."""
         held = [point for point in self._points if point.step <= step]
-        return after(plan.with_events(plan.events), held[-1], step)
+        return after(self._own(plan), held[-1], step)
+
+    def _own(self, plan: Plan) -> Plan:
+        """The same plan with cursors of its own: those that serving needs next stay at hand there."""
+        if self._plans is None or self._plans[0] is not plan:
+            self._plans = (plan, plan.with_events(plan.events))
+        return self._plans[1]
 
 
 def first_stride(steps: int, most: int = MOST_POINTS) -> int:
@@ -169,25 +177,35 @@ def columns(history: History, now: Point, plan: Plan, wanted: Sequence[str]) -> 
     a batch cannot hold half a row. A number for each step, six digits each; `null` where nothing was served.
     """
     points = [point.over(len(now.served)) for point in history.points if point.step < now.step] + [now]
-    first, stretches = points[0], [stretch(*pair) for pair in itertools.pairwise(points)]
+    served, due = np.stack([point.served for point in points]), np.stack([point.due for point in points])
+    steps = [point.step for point in points[1:]]
     rows, lag = _smoothing(plan, points)
-    smooth = [stretch(points[max(0, place - lag)], point) for place, point in enumerate(points) if place]
-    whole = [stretch(first, point) for point in points[1:]]
-    places = {name: place for place, name in enumerate(plan.domains) if name in set(wanted)}
+    smooth = served[1:] - served[np.maximum(np.arange(1, len(points)) - lag, 0)]
+    chosen = {name: place for place, name in enumerate(plan.domains) if name in set(wanted)}
+    sizes = _sizes(plan, tuple(chosen), steps)
     return {
-        "steps": [part.last for part in stretches],
+        "steps": steps,
         "rows": rows,
         "domains": {
             name: {
-                "share": _column([part.share for part in smooth], place),
-                "target": _column([part.target for part in stretches], place),
-                "share_so_far": _column([part.share for part in whole], place),
-                "target_so_far": _column([part.target for part in whole], place),
-                "epochs": [_short(point.served[place] / max(1, plan.size(name, point.step))) for point in points[1:]],
+                "share": _column(smooth, place),
+                "target": _column(np.diff(due, axis=0), place),
+                "share_so_far": _column(served[1:] - served[0], place),
+                "target_so_far": _column(due[1:] - due[0], place),
+                "epochs": [_short(value) for value in served[1:, place] / sizes[name]],
             }
-            for name, place in places.items()
+            for name, place in chosen.items()
         },
     }
+
+
+def _sizes(plan: Plan, names: Sequence[str], steps: Sequence[int]) -> dict[str, Numbers]:
+    """Tokens that domains have at the starts of steps; they change only where a generation joins."""
+    cuts = sorted({event.from_step for event in plan.timeline.grows} | {plan.first})
+    held = [bisect_right(cuts, step) for step in steps]
+    looks = {part: steps[place] for place, part in enumerate(held)}
+    sizes = {name: {part: max(1, plan.size(name, step)) for part, step in looks.items()} for name in names}
+    return {name: np.array([of[part] for part in held], dtype=np.float64) for name, of in sizes.items()}
 
 
 def _smoothing(plan: Plan, points: Sequence[Point]) -> tuple[int, int]:
@@ -200,8 +218,10 @@ def _smoothing(plan: Plan, points: Sequence[Point]) -> tuple[int, int]:
     return int(rows * lag), lag
 
 
-def _column(rows: Sequence[Numbers], place: int) -> list[float | None]:
-    return [_short(row[place]) if row.any() else None for row in rows]
+def _column(tokens: npt.NDArray[Any], place: int) -> list[float | None]:
+    """A domain's part of each row's tokens."""
+    totals = tokens.sum(axis=1)
+    return [_short(part / total) if total > 0 else None for part, total in zip(tokens[:, place], totals, strict=True)]
 
 
 def _short(value: float) -> float:

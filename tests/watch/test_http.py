@@ -8,14 +8,13 @@ import shutil
 import ssl
 import time
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
-import headrace.server.watch
 import pytest
-from rig import Raw, ServerProcess, Trainer, serving, write_run
+from rig import Raw, ServerProcess, Trainer, headrace, serving, write_run
+from tokens import SECRETS, Guarded, token_entries
 from web import Web
-
-SECRETS = {"read": "read-0123456789abcdef", "report": "report-0123456789abcdef"}
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +144,7 @@ def test_files_are_sent_once(web: Web) -> None:
 
 
 def test_page_has_nothing_inline_and_only_files_of_its_own() -> None:
-    static = Path(headrace.server.watch.__file__).parent / "static"
+    static = Path(str(files("headrace.server.watch"))) / "static"
     for page in static.glob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert not re.search(r"\sstyle=|\son\w+=|<style|javascript:|https?://", text)
@@ -154,21 +153,8 @@ def test_page_has_nothing_inline_and_only_files_of_its_own() -> None:
             assert (static / path).is_file(), path
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Iterator[tuple[ServerProcess, Path]]:
-    folder = tmp_path_factory.mktemp("guarded")
-    tokens = folder / "tokens.toml"
-    tokens.write_text(token_entries(SECRETS))
-    with serving(folder, [write_run(folder, corpus)], extra=f'[auth]\ntokens = "{tokens}"\n') as server:
-        yield server, tokens
-
-
-def token_entries(secrets: dict[str, str]) -> str:
-    return "\n".join(f'[[token]]\nname = "{n}"\nscope = "{n}"\ntoken = "{t}"\n' for n, t in secrets.items())
-
-
-def test_a_token_is_wanted_for_everything_but_the_health(guarded: tuple[ServerProcess, Path]) -> None:
-    web = Web(guarded[0].metrics_port)
+def test_a_token_is_wanted_for_everything_but_the_health(guarded: Guarded) -> None:
+    web = Web(guarded.server.metrics_port)
     assert web("/healthz").status == 200
     assert web("/static/page.css").status == 200
     assert (web("/").status, web("/").headers["location"]) == (303, "/login")
@@ -190,8 +176,8 @@ def log_in(web: Web, token: str) -> str:
     return cookie.partition(";")[0]
 
 
-def test_a_browser_logs_in_and_out(guarded: tuple[ServerProcess, Path]) -> None:
-    server, _ = guarded
+def test_a_browser_logs_in_and_out(guarded: Guarded) -> None:
+    server = guarded.server
     web = Web(server.metrics_port)
     began = time.monotonic()
     wrong = web("/login", method="POST", body="token=wrong-0123456789abcdef")
@@ -209,15 +195,15 @@ def test_a_browser_logs_in_and_out(guarded: tuple[ServerProcess, Path]) -> None:
     assert not any(secret in server.log.read_text() for secret in (*SECRETS.values(), "wrong-0123456789abcdef"))
 
 
-def test_a_token_that_is_taken_back_ends_its_sessions_and_streams(guarded: tuple[ServerProcess, Path]) -> None:
-    server, tokens = guarded
+def test_a_token_that_is_taken_back_ends_its_sessions_and_streams(guarded: Guarded) -> None:
+    server, tokens = guarded.server, guarded.tokens
     web = Web(server.metrics_port)
     cookie = log_in(web, SECRETS["report"])
     assert web("/api/runs", cookie=cookie).status == 200
-    tokens.write_text(token_entries({"read": SECRETS["read"]}))
+    guarded.write({"read": SECRETS["read"]})
     os.utime(tokens, ns=(1, 1))
     assert web("/api/runs", cookie=cookie).status == 401
-    tokens.write_text(token_entries(SECRETS))
+    guarded.write(SECRETS)
     os.utime(tokens, ns=(2, 2))
 
 
@@ -231,10 +217,8 @@ def test_a_token_that_is_taken_back_ends_its_sessions_and_streams(guarded: tuple
         ({}, "\xff", 400),
     ],
 )
-def test_odd_forms_are_refused(
-    guarded: tuple[ServerProcess, Path], headers: dict[str, str], body: str, status: int
-) -> None:
-    assert Web(guarded[0].metrics_port)("/login", method="POST", body=body, **headers).status == status
+def test_odd_forms_are_refused(guarded: Guarded, headers: dict[str, str], body: str, status: int) -> None:
+    assert Web(guarded.server.metrics_port)("/login", method="POST", body=body, **headers).status == status
 
 
 def test_certificates_are_wanted_where_the_server_has_an_authority(tmp_path: Path, corpus: Path) -> None:
@@ -261,10 +245,26 @@ def test_certificates_are_wanted_where_the_server_has_an_authority(tmp_path: Pat
     assert statuses == {"": [200, 401, 401, 303], "guest": [200, 401, 401, 303], "scraper": [200, 200, 200, 200]}
 
 
-def test_metrics_may_be_opened(tmp_path: Path, corpus: Path) -> None:
+def test_metrics_may_be_opened_and_cookies_are_secure_over_tls(tmp_path: Path, corpus: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("the openssl command is not on this machine")
+    from certificates import make_authority, make_certificate
+
+    authority = make_authority(tmp_path, "authority")
+    make_certificate(tmp_path, authority, "server", "IP:127.0.0.1")
     (tmp_path / "tokens.toml").write_text(token_entries(SECRETS))
-    extra = '[auth]\ntokens = "tokens.toml"\nopen_metrics = true\n'
+    extra = (
+        '[tls]\ncertificate = "server.pem"\nkey = "server.key"\n[auth]\ntokens = "tokens.toml"\nopen_metrics = true\n'
+    )
     with serving(tmp_path, [write_run(tmp_path, corpus)], extra=extra) as server:
-        web = Web(server.metrics_port)
+        web = Web(server.metrics_port, tls=ssl.create_default_context(cafile=str(authority)))
         assert (web("/metrics").status, web("/api/runs").status) == (200, 401)
+        cookie = web("/login", method="POST", body=f"token={SECRETS['read']}").headers["set-cookie"]
+        assert cookie.startswith("__Host-headrace-")
+        assert "Secure" in cookie
+        assert web("/api/runs", cookie=cookie.partition(";")[0]).status == 200
+        done = headrace(
+            "top", "--endpoint", f"https://127.0.0.1:{server.metrics_port}", "--ca", str(authority), "--json"
+        )
+        assert (done.returncode, "wants a bearer token" in done.stderr) == (1, True)
         assert server.stop() == 0

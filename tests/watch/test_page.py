@@ -11,9 +11,7 @@ import pytest
 from browser import chromium, page_of, problems_of
 from playwright.sync_api import Browser, Page, expect
 from rig import Raw, ServerProcess, Trainer, serving, write_run
-from worlds import World, make_world
-
-TOKEN = "watcher-0123456789abcdef"
+from tokens import SECRETS, Guarded
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +20,10 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[ServerProcess]:
-    folder = tmp_path_factory.mktemp("world")
-    run = make_world(folder, World(domains=60, batch=32, events=3))
-    with serving(folder, [run]) as started:
-        yield started
+@pytest.fixture
+def server(browser: Browser, watched: ServerProcess) -> ServerProcess:
+    """After the browser: where there is none, nothing else is started."""
+    return watched
 
 
 def open_page(page: Page, server: ServerProcess) -> None:
@@ -139,14 +135,12 @@ def test_theme_can_be_chosen_and_is_kept(browser: Browser, server: ServerProcess
         expect(page.locator("#theme")).to_have_text("Theme: dark")
 
 
-def test_who_has_a_token_logs_in_and_out(browser: Browser, tmp_path: Path, corpus: Path) -> None:
-    (tmp_path / "tokens.toml").write_text(f'[[token]]\nname = "w"\nscope = "read"\ntoken = "{TOKEN}"\n')
-    run = write_run(tmp_path, corpus)
-    with serving(tmp_path, [run], extra='[auth]\ntokens = "tokens.toml"\n') as server, page_of(browser) as page:
-        page.goto(f"http://127.0.0.1:{server.metrics_port}/")
+def test_who_has_a_token_logs_in_and_out(browser: Browser, guarded: Guarded) -> None:
+    with page_of(browser) as page:
+        page.goto(f"http://127.0.0.1:{guarded.server.metrics_port}/")
         expect(page).to_have_url(re.compile("/login$"))
         assert problems_of(page) == []
-        page.get_by_label("Access token").fill(TOKEN)
+        page.get_by_label("Access token").fill(SECRETS["read"])
         page.keyboard.press("Enter")
         expect(page.locator("h1")).to_have_text("r")
         assert page.evaluate("document.cookie") == ""

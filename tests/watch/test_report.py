@@ -13,25 +13,24 @@ from browser import chromium, page_of, problems_of
 from headrace.server.watch.svg import Line, lines_plot, ticks
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import headrace
+from rig import ServerProcess, headrace
 from worlds import World, make_world
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("report")
-    make_world(folder, World(domains=14, events=4))
-    return folder
 
 
 def store(world: Path) -> str:
     return f"sqlite:///{world}/control.db"
 
 
+@pytest.fixture
+def world(watched: ServerProcess) -> Path:
+    """A store beside the server that writes it."""
+    return watched.folder
+
+
 @pytest.fixture(scope="module")
-def page(world: Path) -> Path:
-    path = world / "report.html"
-    done = headrace("run", "report", "pretrain-7b", "--store", store(world), "--html", str(path))
+def page(watched: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    done = headrace("run", "report", "pretrain-7b", "--store", watched.store, "--html", str(path))
     assert done.returncode == 0, done.stderr
     return path
 
@@ -74,7 +73,7 @@ def test_figures_are_those_of_the_plan(world: Path) -> None:
     made = json.loads(done.stdout)
     watched = json.loads(headrace("top", "--store", store(world), "--json").stdout)
     assert made["domains"] == watched["domains"]
-    assert [event["sequence"] for event in made["events"]] == [4, 3, 2, 1]
+    assert [event["sequence"] for event in made["events"]] == [3, 2, 1]
     assert made["series"]["steps"][-1] == 14_000
     shares = [made["series"]["domains"][name]["share_so_far"][-1] for name in made["series"]["domains"]]
     assert sum(shares) == pytest.approx(1, abs=1e-4)

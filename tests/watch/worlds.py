@@ -6,7 +6,9 @@ that nobody trained is not true.
 
 from __future__ import annotations
 
+import contextlib
 import random
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +78,8 @@ def make_world(folder: Path, world: World) -> Path:
         _live(store, run, world, names, words)
     finally:
         store.close()
+    with contextlib.closing(sqlite3.connect(folder / "control.db")) as database, database:
+        database.execute("UPDATE runs SET lead = 8")  # it was long, so that the seal could come here in a few steps
     return run
 
 
