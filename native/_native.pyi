@@ -1,3 +1,4 @@
+import builtins
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any, final
@@ -28,9 +29,9 @@ __all__ = [
     "Blake3",
     "block_sums",
     "text_digests",
-    "wrap_documents",
-    "texts_with",
-    "scan_jsonl",
+    "Texts",
+    "count_ids",
+    "encode_documents",
 ]
 
 version: str
@@ -199,6 +200,9 @@ class Blake3:
     def update(self, data: bytes) -> None:
         """Takes in more bytes."""
 
+    def update_array(self, data: npt.NDArray[np.uint8]) -> None:
+        """Takes in the bytes of an array."""
+
     def digest(self) -> bytes:
         """The 32 bytes of the hash of all taken in so far."""
 
@@ -208,15 +212,63 @@ def block_sums(data: npt.NDArray[np.uint8], block_bytes: int) -> bytes:
 def text_digests(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
     """XXH3-128 of each text's UTF-8, 16 bytes a text, and the number of its bytes."""
 
-def texts_with(texts: Sequence[str], part: str) -> list[int]:
-    """Numbers of the texts that hold `part`."""
+@final
+class Texts:
+    """Texts of documents, and the row of each in its source."""
 
-def wrap_documents(
-    ids: npt.NDArray[np.uint32], ends: npt.NDArray[np.uint64], before: int | None = None, after: int | None = None
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Documents with an id before and after each: ids and ends."""
+    def __new__(cls) -> Texts: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int, /) -> str: ...
+    @property
+    def bytes(self) -> int:
+        """UTF-8 bytes of all texts."""
 
-def scan_jsonl(
-    block: bytes, field: str, others: Sequence[str]
-) -> tuple[list[str | None], npt.NDArray[np.uint64], list[list[str]]]:
-    """Text of each line (None: take a careful look), ends of the lines, raw JSON of `others` for each plain line."""
+    @property
+    def rows(self) -> _Words:
+        """The row of each text."""
+
+    def push(self, row: int, text: str) -> None:
+        """Adds a text."""
+
+    def extend(self, other: Texts) -> None:
+        """Adds all texts of another one."""
+
+    def clear(self) -> None:
+        """Lets go of all texts."""
+
+    def select(self, keep: Sequence[bool]) -> Texts:
+        """The texts that `keep` names."""
+
+    def take_jsonl(
+        self, block: builtins.bytes, at: int, row: int, field: str, names: Sequence[str]
+    ) -> tuple[int, int, list[list[str]]]:
+        """Takes plain JSON lines of a block from `at` on, the next of them row `row`, up to the first odd one or the
+        end: rows taken, where the next line begins, raw JSON of the fields `names` of each."""
+
+    def take_text_lines(self, block: builtins.bytes, at: int, row: int) -> tuple[int, int]:
+        """Takes lines of plain text likewise; an empty one and one that is not UTF-8 are odd."""
+
+    def take_column(
+        self,
+        data: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        valid: npt.NDArray[np.bool_] | None,
+        at: int,
+        row: int,
+    ) -> tuple[int, int]:
+        """Takes values of a column from `at` on; the first of all stands in row `row`. Null, empty, not UTF-8: odd."""
+
+def encode_documents(
+    encoder: BpeEncoder,
+    texts: Texts,
+    before: int | None,
+    after: int | None,
+    id_bytes: int,
+    spelling: str,
+    threads: int,
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64], list[int]]:
+    """Documents of texts, with an id before and after each: ids (uint16 or uint32), ends, digests of the texts (16
+    bytes each), their sizes in bytes, and the numbers of those that hold `spelling`."""
+
+def count_ids(ids: npt.NDArray[np.uint16] | npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """How often each id occurs, up to the largest that does."""

@@ -111,6 +111,11 @@ class Tokenizer:
         return len(self.tokens)
 
     @property
+    def native(self) -> BpeEncoder:
+        """The tables in the Rust core, for callers that stay there."""
+        return self._encoder
+
+    @property
     def pad_id(self) -> int | None:
         """Id of the padding token, None when there is none."""
         return self._role("pad")

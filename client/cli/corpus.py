@@ -78,11 +78,13 @@ def build(spec: str, workers: int | None, shard: str | None, check: bool, dry_ru
     """
     from headrace.server.corpus.build import build_corpus, build_share, plan_build
     from headrace.server.corpus.spec import CorpusSpec
+    from headrace.server.service.malloc import keep_freed_memory
 
     parsed, share = CorpusSpec.from_file(spec), _share(shard)
     if dry_run:
         _tell_plan(plan_build(parsed), share, as_json)
         return
+    keep_freed_memory()
     meter = _Meter()
     if share:
         count = build_share(parsed, share=share[0], shares=share[1], workers=workers, progress=meter)

@@ -5,43 +5,47 @@
 //! else a line may be (also what other parsers accept, such as NaN or raw control characters) is left to the caller's
 //! careful parser, so that the rules for odd lines are written down once.
 
-use memchr::memchr2;
-
 const DEPTH: usize = 64;
+/// Bytes of a string that are looked at together.
+const STRIDE: usize = 32;
 
-/// A plain line: its text, and the raw JSON of the other fields asked for.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Plain<'a> {
-    pub text: String,
-    pub others: Vec<&'a str>,
-}
-
-/// The plain line in `line`, None when it takes a careful look.
-pub fn plain<'a>(line: &'a [u8], field: &str, others: &[String]) -> Option<Plain<'a>> {
-    let line = std::str::from_utf8(line).ok()?;
+/// Puts the text of a plain line behind `out`, and returns the raw JSON of the other fields asked for; None when the
+/// line takes a careful look: then `out` may hold a part of it.
+pub fn plain<'a>(
+    line: &'a str,
+    field: &str,
+    others: &[String],
+    out: &mut String,
+) -> Option<Vec<&'a str>> {
     let mut scan = Scan {
         text: line,
         bytes: line.as_bytes(),
         at: 0,
     };
-    let mut text = None;
+    let begin = out.len();
+    let mut seen = false;
     let mut found = vec![None; others.len()];
-    scan.object(0, &mut |key, raw| {
+    scan.object(0, &mut |scan, key| {
         if key == field {
-            let value = raw.strip_prefix('"')?.strip_suffix('"')?;
-            text.replace(unescape(value)?).is_none().then_some(())
-        } else if let Some(at) = others.iter().position(|other| other == key) {
-            found[at].replace(raw).is_none().then_some(())
-        } else {
-            Some(())
+            if seen {
+                return None;
+            }
+            seen = true;
+            return scan.text_into(out);
+        }
+        let start = scan.at;
+        scan.value(1)?;
+        match others.iter().position(|other| other == key) {
+            Some(at) => found[at]
+                .replace(&scan.text[start..scan.at])
+                .is_none()
+                .then_some(()),
+            None => Some(()),
         }
     })?;
     scan.space();
-    let text = text.filter(|text| !text.is_empty() && scan.at == line.len())?;
-    Some(Plain {
-        text,
-        others: found.into_iter().collect::<Option<_>>()?,
-    })
+    (out.len() > begin && scan.at == line.len()).then_some(())?;
+    found.into_iter().collect()
 }
 
 struct Scan<'a> {
@@ -50,7 +54,8 @@ struct Scan<'a> {
     at: usize,
 }
 
-type Field<'a, 'f> = &'f mut dyn FnMut(&str, &'a str) -> Option<()>;
+/// Takes the value of a field of the outermost object.
+type Field<'a, 'f> = &'f mut dyn FnMut(&mut Scan<'a>, &'a str) -> Option<()>;
 
 impl<'a> Scan<'a> {
     fn peek(&self) -> Option<u8> {
@@ -67,7 +72,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// An object; calls `field` with each key (unless it has escapes) and the raw value.
+    /// An object; `field` takes the value of each key.
     fn object(&mut self, depth: usize, field: Field<'a, '_>) -> Option<()> {
         self.space();
         self.take(b'{')?;
@@ -86,9 +91,7 @@ impl<'a> Scan<'a> {
             self.space();
             self.take(b':')?;
             self.space();
-            let start = self.at;
-            self.value(depth + 1)?;
-            field(key, &self.text[start..self.at])?;
+            field(self, key)?;
             self.space();
             if self.take(b',').is_none() {
                 return self.take(b'}');
@@ -118,7 +121,7 @@ impl<'a> Scan<'a> {
         }
         match self.peek()? {
             b'"' => self.string(),
-            b'{' => self.object(depth, &mut |_, _| Some(())),
+            b'{' => self.object(depth, &mut |scan, _| scan.value(depth + 1)),
             b'[' => self.array(depth),
             b't' => self.word("true"),
             b'f' => self.word("false"),
@@ -136,20 +139,33 @@ impl<'a> Scan<'a> {
     fn string(&mut self) -> Option<()> {
         self.take(b'"')?;
         loop {
-            let rest = &self.bytes[self.at..];
-            let plain = memchr2(b'"', b'\\', rest)?;
-            // Without an early end, so that the compiler looks at many bytes at once.
-            if rest[..plain]
-                .iter()
-                .fold(false, |found, &byte| found | (byte < 0x20))
-            {
-                return None;
+            self.at = stop(self.bytes, self.at)?;
+            self.at += 1;
+            match self.bytes[self.at - 1] {
+                b'"' => return Some(()),
+                b'\\' => self.escape()?,
+                _ => return None,
             }
-            self.at += plain + 1;
-            if rest[plain] == b'"' {
-                return Some(());
+        }
+    }
+
+    /// A string whose text goes behind `out`; a lone surrogate ends it.
+    fn text_into(&mut self, out: &mut String) -> Option<()> {
+        self.take(b'"')?;
+        loop {
+            let start = self.at;
+            self.at = stop(self.bytes, start)?;
+            out.push_str(&self.text[start..self.at]);
+            self.at += 1;
+            match self.bytes[self.at - 1] {
+                b'"' => return Some(()),
+                b'\\' => {
+                    let (escaped, used) = escape(&self.text[self.at..])?;
+                    out.push(escaped);
+                    self.at += used;
+                }
+                _ => return None,
             }
-            self.escape()?;
         }
     }
 
@@ -192,23 +208,51 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The text of a JSON string whose escapes are known to be well formed; None for a lone surrogate.
-fn unescape(raw: &str) -> Option<String> {
-    let mut text = String::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some(at) = rest.find('\\') {
-        text.push_str(&rest[..at]);
-        let (escaped, used) = escape(&rest[at + 1..])?;
-        text.push(escaped);
-        rest = &rest[at + 1 + used..];
+/// Where the next quote, backslash or control character is.
+fn stop(bytes: &[u8], mut at: usize) -> Option<usize> {
+    let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    while let Some(stride) = bytes.get(at..at + STRIDE) {
+        let found = |from: usize| {
+            stride[from..]
+                .first_chunk()
+                .map(|word| stops(u64::from_le_bytes(*word)))
+        };
+        if [0, 8, 16, 24]
+            .into_iter()
+            .any(|from| found(from) != Some(0))
+        {
+            break;
+        }
+        at += STRIDE;
     }
-    text.push_str(rest);
-    Some(text)
+    while let Some(word) = word(at) {
+        let stops = stops(word);
+        if stops != 0 {
+            return Some(at + stops.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let is_stop = |&byte: &u8| byte == b'"' || byte == b'\\' || byte < 0x20;
+    Some(at + bytes.get(at..)?.iter().position(is_stop)?)
+}
+
+/// The high bit of each byte of a word that is a quote, a backslash or a control character; bits above the lowest of
+/// them may be wrong.
+fn stops(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let below = |word: u64, bound: u64| word.wrapping_sub(ONES * bound) & !word & (ONES << 7);
+    let quote = word ^ (ONES * b'"' as u64);
+    let backslash = word ^ (ONES * b'\\' as u64);
+    below(quote, 1) | below(backslash, 1) | below(word, 0x20)
 }
 
 /// The character of an escape after its backslash, and the bytes it takes.
 fn escape(rest: &str) -> Option<(char, usize)> {
-    let hex = |at: usize| u32::from_str_radix(rest.get(at..at + 4)?, 16).ok();
+    let hex = |at: usize| {
+        let digits = rest.get(at..at + 4)?;
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex.then(|| u32::from_str_radix(digits, 16).ok())?
+    };
     Some(match rest.as_bytes().first()? {
         b'b' => ('\u{8}', 1),
         b'f' => ('\u{c}', 1),
@@ -225,7 +269,8 @@ fn escape(rest: &str) -> Option<(char, usize)> {
             }
             unit => (char::from_u32(unit)?, 5),
         },
-        &other => (char::from(other), 1),
+        &other if b"\"\\/".contains(&other) => (char::from(other), 1),
+        _ => return None,
     })
 }
 
@@ -234,7 +279,8 @@ mod tests {
     use super::*;
 
     fn text(line: &str) -> Option<String> {
-        plain(line.as_bytes(), "text", &[]).map(|plain| plain.text)
+        let mut out = "before".to_owned();
+        plain(line, "text", &[], &mut out).map(|_| out.split_off(6))
     }
 
     #[test]
@@ -246,9 +292,11 @@ mod tests {
         );
         assert_eq!(text(" {\"a\":true,\"text\":\"x\"} \r").unwrap(), "x");
         let others = ["lang".to_owned(), "n".to_owned()];
-        let found = plain(br#"{"n": 1.5, "text": "x", "lang": "de"}"#, "text", &others).unwrap();
-        assert_eq!(found.others, ["\"de\"", "1.5"]);
-        assert!(plain(br#"{"text": "x", "n": 1}"#, "text", &others).is_none());
+        let mut out = String::new();
+        let line = r#"{"n": 1.5, "text": "x", "lang": "de"}"#;
+        let found = plain(line, "text", &others, &mut out).unwrap();
+        assert_eq!(found, ["\"de\"", "1.5"]);
+        assert!(plain(r#"{"text": "x", "n": 1}"#, "text", &others, &mut out).is_none());
     }
 
     #[test]
@@ -273,11 +321,13 @@ mod tests {
             "{\"text\": \"a\",}",
             "{\"t\\u0065xt\": \"a\"}",
             "{\"text\": \"\\x\"}",
+            "{\"text\": \"\\u+041\"}",
+            "{\"text\": \"\\u00\"}",
+            "{\"text\": \"a\\",
             "{'text': 'a'}",
         ] {
             assert_eq!(text(line), None, "{line}");
         }
-        assert_eq!(plain(b"{\"text\": \"\xff\"}", "text", &[]), None);
         let deep = format!(
             "{{\"text\": \"a\", \"x\": {}{}}}",
             "[".repeat(100_000),

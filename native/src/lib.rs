@@ -3,6 +3,8 @@
 pub mod best_fit;
 pub mod bpe;
 pub mod digest;
+
+pub mod documents;
 pub mod ends;
 pub mod gather;
 pub mod groups;
@@ -14,3 +16,4 @@ pub mod reader;
 pub mod rng;
 pub mod shard;
 pub mod shard_index;
+pub mod texts;

@@ -40,7 +40,10 @@ class Account:
             self.replaced.update(rows.replaced)
             yield rows
         if self.read and self.rejected[MISSING] == self.read:
-            raise ConfigError(f"`{self._name}`: none of its {self.read} rows is usable: {self._missing}")
+            raise ConfigError(
+                f"`{self._name}`: none of its {self.read} rows is usable: {self._missing}; say in domain "
+                f'`{self._spec.name}` which field holds the text (now text = "{self._spec.text}")'
+            )
         if self.read and self._unseen:
             names = ", ".join(f"`{name}`" for name in sorted(self._unseen))
             raise ConfigError(f"`{self._name}`: no row has the field {names}, which `name`, `where` or `keep` asks for")
@@ -51,8 +54,11 @@ class Account:
     def reject(self, row: int, reason: str, detail: str) -> None:
         """Counts a row out, or stops."""
         if self._spec.on_bad == "error" and reason != EMPTY:
+            other = (
+                f'name the field that holds the text (now text = "{self._spec.text}"), ' if reason == MISSING else ""
+            )
             raise DocumentError(
-                f'{self._name}:{row}: {detail}; mend the source, or say on_bad = "skip" in domain '
+                f'{self._name}:{row}: {detail}; {other}mend the source, or say on_bad = "skip" in domain '
                 f"`{self._spec.name}` to count and leave out such documents"
             )
         if reason == MISSING and not self._missing:

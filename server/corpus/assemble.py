@@ -153,6 +153,13 @@ def _count_out(sources: list[SourceRecord], record: ShardRecord, count: int) -> 
     sources[record.source] = replace(source, rejected=rejected, **{part: getattr(source, part) - count})
 
 
+def _files(sources: Sequence[SourceRecord]) -> str:
+    """The first files by name and size, and how many there are beside them."""
+    named = ", ".join(f"`{source.path}` ({source.size:,} bytes)" for source in sources[:3])
+    more = f" and {len(sources) - 3:,} files more" if len(sources) > 3 else ""
+    return f"{named}{more}" or "no file"
+
+
 def _check_entries(spec: CorpusSpec, sources: Sequence[SourceRecord], damaged: dict[str, str]) -> None:
     for domain in spec.domains:
         mine = [source for source in sources if source.entry == domain.name]
@@ -163,8 +170,8 @@ def _check_entries(spec: CorpusSpec, sources: Sequence[SourceRecord], damaged: d
         told = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items())) or "none"
         if not packed:
             raise ConfigError(
-                f"{spec.place}: domain `{domain.name}` is empty: {read} documents read from {len(mine)} files, "
-                f"rejected: {told}; damaged files left out: {len(damaged)}"
+                f"{spec.place}: domain `{domain.name}` is empty: {read} documents read from {_files(mine)}, "
+                f"rejected: {told}; damaged files left out: {len(damaged)}; check `files`, `text` and `where` of it"
             )
         wanted = reasons.total() - reasons[FILTERED] - reasons[DUPLICATE]
         if wanted > domain.max_rejected * read:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.proto.errors import ConfigError, NotFoundError
+from headrace.proto.errors import ConfigError
 from headrace.server.corpus.assemble import assemble
 from headrace.server.corpus.durable import alone, sweep, write_file
 from headrace.server.corpus.files import SourceFile, source_files
@@ -72,7 +72,7 @@ def id_width(tokenizer: Tokenizer, wanted: int | None) -> int:
 def plan_build(spec: CorpusSpec) -> BuildPlan:
     """Finds the sources and checks all that can be checked before work begins."""
     if not spec.tokenizer_path.is_file():
-        raise NotFoundError(
+        raise ConfigError(
             f"{spec.place}: no tokenizer at `{spec.tokenizer_path}`; make one with: headrace tokenizer train"
         )
     tokenizer = Tokenizer.load(spec.tokenizer_path)

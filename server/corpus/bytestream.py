@@ -18,7 +18,8 @@ import zstandard
 from headrace.native import Blake3
 from headrace.proto.errors import ConfigError, DataLossError, HeadraceError, NotFoundError
 
-CHUNK_BYTES = 1 << 18  # compressed input of this size is decoded at once, so it bounds memory
+CHUNK_BYTES = 1 << 20
+_PACKED_BYTES = 1 << 18  # compressed input of this size is decoded at once, so it bounds memory
 _WINDOW_BYTES = 1 << 31  # what `zstd --long=31` needs; the memory is taken only by files that ask for it
 
 
@@ -74,14 +75,14 @@ class Source:
             raise NotFoundError(f"source file `{self.name}` is gone; restore it or build without it")
         return info.size or 0, info.mtime_ns or 0
 
-    def raw(self) -> Iterator[bytes]:
+    def raw(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         """The file's bytes as they lie on disk."""
         system, path = filesystem(self.location)
         hasher = Blake3()
         before = self.stamp()
         self.size = 0
         with self._errors(), system.open_input_stream(path, compression=None) as file:
-            while chunk := file.read(CHUNK_BYTES):
+            while chunk := file.read(chunk_bytes):
                 hasher.update(chunk)
                 self.size += len(chunk)
                 yield chunk
@@ -135,7 +136,7 @@ def hash_file(source: Source) -> tuple[str, int]:
 def _frames(source: Source, start: Callable[[], _Frame], failure: type[Exception], padding: bytes) -> Iterator[bytes]:
     """Decompresses frame after frame; `padding` may follow the last one (gzip allows zeros)."""
     frame, inside, frames = start(), False, 0
-    for chunk in source.raw():
+    for chunk in source.raw(_PACKED_BYTES):
         while chunk:
             if not inside and frames and padding and not (chunk := chunk.lstrip(padding)):
                 break

@@ -22,6 +22,9 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+from headrace.native import Texts
 from headrace.proto.errors import DataLossError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -51,14 +54,13 @@ class Rows:
     """Some rows in a row of a source: the good ones column by column, the others one by one.
 
     Attributes:
-        numbers, texts: of the good rows, in order
+        texts: those of the good rows, in order, with the numbers of their rows
         fields: their other fields; empty when the domain needs none
         odd: rows without a text, in order
         replaced: reasons of good rows in which something was replaced
     """
 
-    numbers: list[int] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    texts: Texts = field(default_factory=Texts)
     fields: list[Mapping[str, Any]] = field(default_factory=list)
     odd: list[Row] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
@@ -68,17 +70,20 @@ class Rows:
         if row.text is None:
             self.odd.append(row)
             return
-        self.numbers.append(row.number)
-        self.texts.append(row.text)
+        self.texts.push(row.number, row.text)
         if with_fields:
             self.fields.append(row.fields)
         if row.reason is not None:
             self.replaced.append(row.reason)
 
+    @property
+    def numbers(self) -> npt.NDArray[np.uint64]:
+        """Rows of the good ones in the source, from 1."""
+        return self.texts.rows
+
     def select(self, keep: Sequence[bool]) -> Rows:
         """The good rows that `keep` names."""
-        fields = list(compress(self.fields, keep))
-        return Rows(list(compress(self.numbers, keep)), list(compress(self.texts, keep)), fields)
+        return Rows(self.texts.select(keep), list(compress(self.fields, keep)))
 
 
 @dataclass(slots=True)

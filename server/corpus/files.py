@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-from headrace.proto.errors import ConfigError, NotFoundError, UnavailableError
+from headrace.proto.errors import ConfigError, UnavailableError
 from headrace.server.corpus.bytestream import Source, filesystem, is_remote
 from headrace.server.corpus.spec import CorpusSpec, DomainSpec
 
@@ -74,7 +74,7 @@ def files_of(spec: CorpusSpec, domain: DomainSpec) -> list[SourceFile]:
         matches = dict(_remote(pattern) if is_remote(pattern) else _local(spec.root, pattern))
         if not matches:
             where = pattern if is_remote(pattern) else (spec.root / pattern).absolute()
-            raise NotFoundError(
+            raise ConfigError(
                 f"{spec.place}: domain `{domain.name}`: no file matches `{pattern}` (looked at "
                 f"`{where}`); correct `files`"
             )

@@ -1,7 +1,8 @@
 """JSON Lines: one object a line. Plain lines go through the Rust scanner, all others through Python's parser.
 
-The scanner takes only what is JSON by the letter and holds the wanted fields once at the top; the careful way decides
-everything else, so both give the same rows (a property test compares them).
+The scanner stops at the first line that is not plain. Plain is only what is JSON by the letter and holds the wanted
+fields once at the top; the careful way decides everything else, so both give the same rows (a property test compares
+them).
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.native import scan_jsonl
 from headrace.server.corpus.bytestream import Source
 from headrace.server.corpus.documents import BAD_JSON, NOT_OBJECT, TWICE, Row, Rows, decode, row_of
-from headrace.server.corpus.lines import line_blocks
+from headrace.server.corpus.lines import line_blocks, next_line
 from headrace.server.corpus.spec import DomainSpec
 
 # Control characters inside strings are kept: files in the wild hold them, and nothing is gained by losing a document.
@@ -34,25 +34,22 @@ def jsonl_rows(source: Source, spec: DomainSpec, notes: Counter[str]) -> Iterato
     """Rows of the file, some at a time; blank lines are counted in `notes` and are no rows."""
     others = spec.fields
     replace = spec.on_bad == "replace"
-    number = 0
+    number = 1
     for block in line_blocks(source, notes):
-        texts, ends, raw = scan_jsonl(block, spec.text, others)
-        rows, plain, start = Rows(), iter(raw), 0
-        for text, end in zip(texts, ends.tolist(), strict=True):
-            number += 1
-            if text is not None:
-                rows.numbers.append(number)
-                rows.texts.append(text)
-                if others:
-                    values = next(plain)
-                    rows.fields.append({name: json.loads(value) for name, value in zip(others, values, strict=True)})
-            else:
-                line = block[start:end]
+        rows, at = Rows(), 0
+        while at < len(block):
+            taken, at, raw = rows.texts.take_jsonl(block, at, number, spec.text, others)
+            number += taken
+            for values in raw:
+                rows.fields.append({name: json.loads(value) for name, value in zip(others, values, strict=True)})
+            if at < len(block):
+                line, at = next_line(block, at)
                 if line.isspace():
                     notes["blank_lines"] += 1
                 else:
                     rows.add(careful(number, line, spec.text, others, replace=replace), with_fields=bool(others))
-            start = end
+                number += 1
+        del block  # a line may be as large as memory allows twice, not thrice
         yield rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 from collections import Counter
 from collections.abc import Iterator
 
@@ -23,17 +24,39 @@ def without_mark(source: Source, start: bytes, notes: Counter[str]) -> bytes:
 
 def line_blocks(source: Source, notes: Counter[str]) -> Iterator[bytes]:
     """The file in blocks that end with an LF, but for the last one; memory is one chunk and one line."""
-    parts: list[bytes] = []
-    first = True
+    rest, first = b"", True
+    held: io.BytesIO | None = None  # a line longer than a chunk: grows in place, and is handed out without a copy
     for chunk in source.chunks():
         cut = chunk.rfind(b"\n") + 1
         if not cut:
-            parts.append(chunk)
+            held = held or _begun(rest)
+            held.write(chunk)
             continue
-        block = b"".join([*parts, chunk[:cut]])
-        yield without_mark(source, block, notes) if first else block
-        parts, first = [chunk[cut:]], False
-    block = b"".join(parts)
-    block = without_mark(source, block, notes) if first else block
-    if block:
-        yield block
+        view = memoryview(chunk)
+        # The block is nobody's but the caller's, who may let go of it before asking for the next.
+        yield _block(source, rest if held is None else held, view[:cut], notes, first=first)
+        rest, held, first = bytes(view[cut:]), None, False
+    if rest or held:
+        yield _block(source, rest if held is None else held, memoryview(b""), notes, first=first)
+
+
+def _begun(rest: bytes) -> io.BytesIO:
+    held = io.BytesIO()
+    held.write(rest)
+    return held
+
+
+def _block(source: Source, begin: bytes | io.BytesIO, end: memoryview, notes: Counter[str], *, first: bool) -> bytes:
+    if isinstance(begin, bytes):
+        block = b"".join((begin, end))
+    else:
+        begin.write(end)
+        block = begin.getvalue()
+        begin.close()
+    return without_mark(source, block, notes) if first else block
+
+
+def next_line(block: bytes, at: int) -> tuple[bytes, int]:
+    """The line that begins at `at`, with its LF, and where the next one begins."""
+    end = block.find(b"\n", at) + 1 or len(block)
+    return block[at:end], end

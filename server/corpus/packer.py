@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from headrace.native import Texts
 from headrace.server.corpus.account import Account
 from headrace.server.corpus.bytestream import Source
 from headrace.server.corpus.documents import BAD_NAME, FILTERED, WRONG_TYPE, Rows
@@ -26,8 +27,8 @@ from headrace.server.corpus.spec import NAME, PLACEHOLDER, DomainSpec
 from headrace.server.corpus.text_encoder import TextEncoder
 from headrace.server.corpus.where import Where
 
-GROUP_CHARACTERS = 1 << 20
-GROUP_DOCUMENTS = 2048
+GROUP_BYTES = 1 << 19
+GROUP_DOCUMENTS = 8192
 
 
 def write_shards(
@@ -45,13 +46,14 @@ def write_shards(
     try:
         rows = _filtered(account.admit(read_rows(source, spec, account.notes)), spec.filter, account)
         for group in _groups(_named(rows, spec, account)):
+            count = len(group.texts)
             names, encoded = _encode(group, encoder, spec, account)
             for (name, part), documents in _split(names, encoded, spec.holdout):
                 if (name, part) not in writers:
                     writers[name, part] = ShardWriter(folder, name, part, id_bytes=id_bytes, keeps=bool(spec.keep))
                 writers[name, part].add(documents)
                 account.held_out += len(documents.ends) if part == HOLDOUT else 0
-            progress(source.size - done, len(group.texts), len(encoded.ids))
+            progress(source.size - done, count, len(encoded.ids))
             done = source.size
         return [(writers[key].close(), writers[key].profile(encoder.tables)) for key in sorted(writers)]
     finally:
@@ -61,18 +63,19 @@ def write_shards(
 
 @dataclass(slots=True)
 class _Group:
-    """Rows with the names of their domains; one name for all when there is only one."""
+    """Texts with the names of their domains; one name for all when there is only one."""
 
     names: list[str]
-    numbers: list[int]
-    texts: list[str]
+    texts: Texts
     fields: list[Mapping[str, Any]]
 
     def extend(self, rows: Rows, names: list[str]) -> None:
         self.names += names
-        self.numbers += rows.numbers
-        self.texts += rows.texts
         self.fields += rows.fields
+        if len(self.texts):
+            self.texts.extend(rows.texts)
+        else:
+            self.texts = rows.texts
 
     def values(self, at: int) -> Mapping[str, Any]:
         return self.fields[at] if self.fields else {}
@@ -84,7 +87,7 @@ def _filtered(chunks: Iterable[Rows], where: Where | None, account: Account) -> 
         if where is None or where.needs_text:
             yield rows
         else:
-            keep = [_passes(where, *row, account) for row in zip(rows.numbers, rows.fields, strict=True)]
+            keep = [_passes(where, *row, account) for row in zip(rows.numbers.tolist(), rows.fields, strict=True)]
             yield rows.select(keep)
 
 
@@ -107,7 +110,7 @@ def _named(chunks: Iterable[Rows], spec: DomainSpec, account: Account) -> Iterat
             continue
         names = [_fill(spec.name, fields) for fields in rows.fields]
         keep = [NAME.fullmatch(name) is not None for name in names]
-        for number, name, fields, good in zip(rows.numbers, names, rows.fields, keep, strict=True):
+        for number, name, fields, good in zip(rows.numbers.tolist(), names, rows.fields, keep, strict=True):
             if not good:
                 values = {field: fields.get(field) for field in spec.name_fields}
                 account.reject(number, BAD_NAME, f"the fields {values} make `{name}`, which is no name for a domain")
@@ -126,20 +129,20 @@ def _fill(template: str, values: Mapping[str, object]) -> str:
 
 def _groups(chunks: Iterable[tuple[Rows, list[str]]]) -> Iterator[_Group]:
     """Rows in groups large enough for the encoder's threads and small enough for memory."""
-    group, characters = _Group([], [], [], []), 0
+    group = _Group([], Texts(), [])
     for rows, names in chunks:
         group.extend(rows, names)
-        characters += sum(map(len, rows.texts))
-        if characters >= GROUP_CHARACTERS or len(group.texts) >= GROUP_DOCUMENTS:
+        if group.texts.bytes >= GROUP_BYTES or len(group.texts) >= GROUP_DOCUMENTS:
             yield group
-            group, characters = _Group([], [], [], []), 0
-    if group.texts:
+            group = _Group([], Texts(), [])
+    if len(group.texts):
         yield group
 
 
 def _encode(group: _Group, encoder: TextEncoder, spec: DomainSpec, account: Account) -> tuple[list[str], Encoded]:
     """Names (or one for all) and documents of a group, without those that a filter on tokens or bytes leaves out."""
-    encoded = encoder.encode(group.texts, group.numbers, account.notes)
+    encoded = encoder.encode(group.texts, account.notes)
+    group.texts.clear()
     if spec.keep:
         kept = [{name: row[name] for name in spec.keep if name in row} for row in group.fields]
         encoded = replace(encoded, kept=[canonical(each).decode() for each in kept])
@@ -148,8 +151,8 @@ def _encode(group: _Group, encoder: TextEncoder, spec: DomainSpec, account: Acco
     if where is None or not where.needs_text:
         return names, encoded
     tokens = np.diff(encoded.ends, prepend=0) - encoder.added
-    keep = np.zeros(len(group.texts), np.bool_)
-    for i, number in enumerate(group.numbers):
+    keep = np.zeros(len(encoded.rows), np.bool_)
+    for i, number in enumerate(encoded.rows.tolist()):
         values = {**group.values(i), ":tokens": int(tokens[i]), ":bytes": int(encoded.text_bytes[i])}
         keep[i] = _passes(where, number, values, account)
     return list(compress(names, keep)) if group.names else names, encoded.select(keep)

@@ -10,7 +10,7 @@ from headrace.proto.errors import ConfigError
 from headrace.server.corpus.bytestream import Source, SourceError, hash_file
 from headrace.server.corpus.documents import EMPTY, Row, Rows, decode
 from headrace.server.corpus.jsonl import jsonl_rows
-from headrace.server.corpus.lines import line_blocks, without_mark
+from headrace.server.corpus.lines import line_blocks, next_line, without_mark
 from headrace.server.corpus.spec import DomainSpec
 from headrace.server.corpus.tables import arrow_rows, check_table, parquet_rows
 
@@ -82,15 +82,18 @@ def _text_row(number: int, raw: bytes, *, replace: bool) -> Row:
 
 
 def _lines(source: Source, notes: Counter[str], *, replace: bool) -> Iterator[Rows]:
-    number = 0
+    number = 1
     for block in line_blocks(source, notes):
-        rows = Rows()
-        lines = block.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        for line in lines:
-            number += 1
-            rows.add(_text_row(number, line.removesuffix(b"\r"), replace=replace), with_fields=False)
+        rows, at = Rows(), 0
+        while at < len(block):
+            taken, at = rows.texts.take_text_lines(block, at, number)
+            number += taken
+            if at < len(block):
+                line, at = next_line(block, at)
+                raw = line.removesuffix(b"\n").removesuffix(b"\r")
+                rows.add(_text_row(number, raw, replace=replace), with_fields=False)
+                number += 1
+        del block
         yield rows
 
 

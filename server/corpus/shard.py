@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from headrace.native import Blake3, block_sums
+from headrace.native import Blake3, block_sums, count_ids
 from headrace.proto.errors import UsageError
 from headrace.server.corpus.durable import sync
 from headrace.server.corpus.profile import Profile, id_bins, length_bins
@@ -63,12 +63,12 @@ class ShardInfo:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Documents in a row: all ids in one array, the end of each document, its source row, digest and size.
+    """Documents in a row: all ids in one array of the store's width; the end, source row, digest and size of each.
 
     `kept` is the JSON of each document's kept fields, empty when the domain keeps none.
     """
 
-    ids: npt.NDArray[np.uint32]
+    ids: npt.NDArray[Any]
     ends: npt.NDArray[np.int64]
     rows: npt.NDArray[np.uint64]
     digests: npt.NDArray[np.uint8]
@@ -152,11 +152,11 @@ class ShardWriter:
         batch = Encoded.join(self._pending)
         if len(batch.ids) > _LARGEST_BATCH:
             raise UsageError(f"a document of domain `{self._domain}` has over {_LARGEST_BATCH} tokens; split it")
-        ids = batch.ids.astype(self._dtype)
+        ids = np.ascontiguousarray(batch.ids, self._dtype)
         offsets = np.concatenate([np.zeros(1, np.int32), batch.ends.astype(np.int32)])
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids), type=self._schema.field("ids").type)
         digests = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(16), len(batch.rows), [None, pa.py_buffer(batch.digests.tobytes())]
+            pa.binary(16), len(batch.rows), [None, pa.py_buffer(np.ascontiguousarray(batch.digests).data)]
         )
         columns: list[Any] = [lists, pa.array(batch.rows), digests]
         if "fields" in self._schema.names:
@@ -165,12 +165,10 @@ class ShardWriter:
         self._batches.append((len(batch.rows), len(ids)))
         lengths = np.diff(batch.ends, prepend=0)
         self._lengths.update(lengths.astype("<u8").tobytes())
-        self._ids.update(ids.tobytes())
+        self._ids.update_array(ids.view(np.uint8))
         self._text_bytes += int(batch.text_bytes.sum())
         self._length_bins = self._length_bins + length_bins(lengths)
-        counts = np.bincount(ids, minlength=len(self._id_counts))
-        counts[: len(self._id_counts)] += self._id_counts
-        self._id_counts = counts
+        self._id_counts = _sum(self._id_counts, count_ids(ids))
         self._pending.clear()
         self._pending_tokens = self._pending_documents = 0
 
@@ -208,6 +206,13 @@ class ShardWriter:
     def abort(self) -> None:
         """Lets go of the file after a failure."""
         self._sink.close()
+
+
+def _sum(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The sum of two arrays, the shorter one as if it went on with zeros."""
+    longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
+    longer[: len(shorter)] += shorter
+    return longer
 
 
 def _index(path: Path, batches: list[tuple[int, int]], id_bytes: int) -> tuple[bytes, int]:

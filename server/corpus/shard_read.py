@@ -65,7 +65,7 @@ def read_batches(path: Path) -> Iterator[Encoded]:
     """The documents of a shard, batch by batch; `text_bytes` is not stored and reads as 0."""
     for batch in _batches(path):
         lists: Any = batch.column(0)
-        ids = lists.values.to_numpy().astype(np.uint32)
+        ids = lists.values.to_numpy()
         rows = batch.column(1).to_numpy()
         yield Encoded(ids, _ends(batch), rows, _digests(batch), np.zeros(batch.num_rows, np.int64), _kept(batch))
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,8 +21,10 @@ from headrace.server.corpus.bytestream import Source, SourceError
 from headrace.server.corpus.documents import EMPTY, NULL, Row, Rows, decode
 from headrace.server.corpus.spec import DomainSpec
 
-# Rows at a time: few enough that documents of a megabyte stay small in memory, whatever the row group.
-_ROWS = 64
+# Rows are read about so many bytes at a time, by the size of the first of them, whatever the row group: few enough that
+# documents of a megabyte stay small in memory, many enough that small ones are not read one by one.
+_BYTES = 1 << 20
+_FIRST_ROWS, _MOST_ROWS = 64, 1024
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 # A flipped bit may also make a column's name unreadable.
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
@@ -36,10 +40,25 @@ def parquet_rows(source: Source, spec: DomainSpec) -> Iterator[Rows]:
             schema = file.schema_arrow
             paths = _paths(schema, spec, source.name)
             leaves = sorted({".".join(path) for path in paths})
-            batches = file.iter_batches(batch_size=_ROWS, columns=leaves, use_threads=False)
-            yield from _rows(batches, paths, spec)
+            yield from _rows(_row_groups(file, leaves, paths[0]), paths, spec)
     except _DAMAGE as error:
         raise SourceError(f"`{source.name}` is damaged: {_first_line(error)}") from None
+
+
+def _row_groups(file: pq.ParquetFile, leaves: list[str], text: Path) -> Iterator[pa.RecordBatch]:
+    for group in range(file.num_row_groups):
+        size = _FIRST_ROWS
+        if file.metadata.row_group(group).num_rows > size:
+            looked = file.iter_batches(batch_size=size, row_groups=[group], columns=leaves, use_threads=False)
+            first = next(looked, None)
+            size = _rows_at_once(_column(first, text)) if first is not None else size
+        yield from file.iter_batches(batch_size=size, row_groups=[group], columns=leaves, use_threads=False)
+
+
+def _rows_at_once(column: Any) -> int:
+    """How many rows to read together when they are like these."""
+    size = max(1, int(_plain(column).nbytes))
+    return max(1, min(_MOST_ROWS, len(column) * _BYTES // size))
 
 
 def arrow_rows(source: Source, spec: DomainSpec) -> Iterator[Rows]:
@@ -48,7 +67,7 @@ def arrow_rows(source: Source, spec: DomainSpec) -> Iterator[Rows]:
         with source.file() as file:
             reader = _open_arrow(file, source)
             paths = _paths(reader.schema, spec, source.name)
-            yield from _rows(_batches(reader), paths, spec)
+            yield from _rows(_batches(reader, paths[0]), paths, spec)
     except _DAMAGE as error:
         raise SourceError(f"`{source.name}` is damaged: {_first_line(error)}") from None
 
@@ -80,15 +99,16 @@ def _open_arrow(file: pa.NativeFile, source: Source) -> Any:
     return pa.ipc.open_stream(file)
 
 
-def _batches(reader: Any) -> Iterator[pa.RecordBatch]:
+def _batches(reader: Any, text: Path) -> Iterator[pa.RecordBatch]:
     whole = (
         (reader.get_batch(number) for number in range(reader.num_record_batches))
         if isinstance(reader, pa.RecordBatchFileReader)
         else reader
     )
     for batch in whole:
-        for start in range(0, batch.num_rows, _ROWS):
-            yield batch.slice(start, _ROWS)
+        size = _rows_at_once(_column(batch.slice(0, _FIRST_ROWS), text)) if batch.num_rows else 1
+        for start in range(0, batch.num_rows, size):
+            yield batch.slice(start, size)
 
 
 def _paths(schema: pa.Schema, spec: DomainSpec, name: str) -> list[Path]:
@@ -96,7 +116,10 @@ def _paths(schema: pa.Schema, spec: DomainSpec, name: str) -> list[Path]:
     found = [_resolve(schema, field, name) for field in (spec.text, *spec.fields)]
     kind = found[0][1]
     if not _is_text(kind):
-        raise ConfigError(f"`{name}`: column `{spec.text}` is {kind}, not text; name the column that holds the text")
+        raise ConfigError(
+            f"`{name}`: column `{spec.text}` is {kind}, not text; say in domain `{spec.name}` which column holds the "
+            f'text (now text = "{spec.text}")'
+        )
     return [path for path, _ in found]
 
 
@@ -113,7 +136,10 @@ def _resolve(schema: pa.Schema, field: str, name: str) -> tuple[Path, pa.DataTyp
         if kind is not None:
             return path, kind
     seen = ", ".join(sorted(each.name for each in schema)) or "none"
-    raise ConfigError(f"`{name}`: no column `{field}`; columns seen: {seen}")
+    raise ConfigError(
+        f"`{name}`: no column `{field}`; columns seen: {seen}; name one of them in CORPUS.toml, for the text as "
+        f'text = "NAME"'
+    )
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -151,30 +177,50 @@ def _raw(column: Any) -> Any:
     return _checked(column.view(views[column.type]) if column.type in views else column)
 
 
-def _bytes(column: Any) -> list[bytes | None]:
-    """The raw bytes of a text column; nulls as None."""
+def _plain(column: Any) -> Any:
+    """A text column as large_binary, checked; a dictionary is unpacked."""
     if isinstance(column.type, pa.DictionaryType):
         values = _raw(column.dictionary)
         column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
     if pa.types.is_null(column.type):
-        return [None] * len(column)
-    raw: list[bytes | None] = _raw(column).cast(pa.large_binary()).to_pylist()
-    return raw
+        return pa.nulls(len(column), pa.large_binary())
+    return _raw(column).cast(pa.large_binary())
+
+
+def _parts(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
+    """Data, offsets (one more than there are values) and, if there are nulls, which values there are."""
+    _, offsets, data = column.buffers()
+    flat = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+    count = len(column) + 1
+    bounds = np.frombuffer(offsets, np.int64, count, 8 * column.offset) if offsets else np.zeros(count, np.int64)
+    valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+    return flat, bounds, valid
 
 
 def _rows(batches: Iterator[pa.RecordBatch], paths: list[Path], spec: DomainSpec) -> Iterator[Rows]:
-    number = 0
-    replace = spec.on_bad == "replace"
-    names = spec.fields
+    first = 1
     for batch in batches:
-        found = Rows()
-        texts = _bytes(_column(batch, paths[0]))
-        others = [_checked(_column(batch, path)).to_pylist() for path in paths[1:]]
-        for row, raw in enumerate(texts):
-            number += 1
-            fields = {name: values[row] for name, values in zip(names, others, strict=True)}
-            found.add(_row(number, raw, spec.text, fields, replace=replace), with_fields=bool(names))
-        yield found
+        yield _batch_rows(batch, first, paths, spec)
+        first += batch.num_rows
+
+
+def _batch_rows(batch: pa.RecordBatch, first: int, paths: list[Path], spec: DomainSpec) -> Rows:
+    """Rows of a batch whose first row has the number `first`; those that are plain are taken without Python."""
+    rows, at, count = Rows(), 0, batch.num_rows
+    data, offsets, valid = _parts(_plain(_column(batch, paths[0])))
+    others = [_checked(_column(batch, path)).to_pylist() for path in paths[1:]]
+    fields = [dict(zip(spec.fields, values, strict=True)) for values in zip(*others, strict=True)]
+    while at < count:
+        begin = at
+        _, at = rows.texts.take_column(data, offsets, valid, at, first)
+        rows.fields += fields[begin:at]
+        if at < count:
+            raw = None if valid is not None and not valid[at] else data[offsets[at] : offsets[at + 1]].tobytes()
+            found = fields[at] if fields else {}
+            row = _row(first + at, raw, spec.text, found, replace=spec.on_bad == "replace")
+            rows.add(row, with_fields=bool(fields))
+            at += 1
+    return rows
 
 
 def _row(number: int, raw: bytes | None, name: str, fields: Mapping[str, Any], *, replace: bool) -> Row:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections import Counter
-from collections.abc import Sequence
 from os.path import commonprefix
 from pathlib import Path
 
-import numpy as np
-from headrace.native import text_digests, texts_with, wrap_documents
-from headrace.proto.errors import ConfigError
+from headrace.native import Texts, encode_documents
+from headrace.proto.errors import ConfigError, UsageError
 from headrace.server.corpus.shard import Encoded
 from headrace.server.corpus.token_tables import TokenTables
 from headrace.tokenizer.tokenizer import Tokenizer
@@ -47,12 +46,12 @@ def tables_of(tokenizer: Tokenizer) -> TokenTables:
 class TextEncoder:
     """Encodes groups of texts; text that spells a special token stays plain text and is counted."""
 
-    def __init__(self, tokenizer: Tokenizer, *, bos: bool, eos: bool, threads: int | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, bos: bool, eos: bool, id_bytes: int, threads: int | None) -> None:
         self._tokenizer = tokenizer
         self._bos, self._eos = wanted_ids(tokenizer, bos=bos, eos=eos)
-        self._threads = threads
+        self._id_bytes = id_bytes
+        self._threads = threads or os.cpu_count() or 1
         self._prefix = commonprefix(list(tokenizer.special_ids))  # noqa: RUF071 - of strings, not of paths
-        self._has_specials = bool(tokenizer.special_ids)
 
     @property
     def tables(self) -> TokenTables:
@@ -64,16 +63,18 @@ class TextEncoder:
         """Ids that each document gets beside those of its text."""
         return (self._bos is not None) + (self._eos is not None)
 
-    def encode(self, texts: Sequence[str], rows: Sequence[int], notes: Counter[str]) -> Encoded:
+    def encode(self, texts: Texts, notes: Counter[str]) -> Encoded:
         """One document a text, in order."""
-        ids, ends = self._tokenizer.encode_batch(texts, threads=self._threads)
-        if len(ends) != len(texts) or (len(ends) and int(ends[-1]) != len(ids)):
-            raise ConfigError("the tokenizer answered for another number of texts than it was given")
+        try:
+            ids, ends, digests, sizes, spelled = encode_documents(
+                self._tokenizer.native, texts, self._bos, self._eos, self._id_bytes, self._prefix, self._threads
+            )
+        except ValueError as error:
+            raise UsageError(f"the tokenizer cannot encode this text: {error}") from None
         # What all special tokens begin with is in few texts, and looking for it costs a hundredth of counting.
-        spelling = [texts[number] for number in texts_with(texts, self._prefix)] if self._has_specials else []
-        if spelling:
-            notes[SPECIAL_TEXT] += sum(self._tokenizer.count_special_text(spelling).values())
-        all_ids, all_ends = wrap_documents(ids, ends, self._bos, self._eos)
-        digests, sizes = text_digests(texts)
-        flat = np.frombuffer(digests, np.uint8).reshape(-1, 16)
-        return Encoded(all_ids, all_ends, np.asarray(rows, np.uint64), flat, sizes)
+        if self._tokenizer.special_ids and not self._prefix:
+            spelled = list(range(len(texts)))
+        if spelled:
+            spelling = self._tokenizer.count_special_text([texts[number] for number in spelled])
+            notes[SPECIAL_TEXT] += sum(spelling.values())
+        return Encoded(ids, ends, texts.rows, digests.reshape(-1, 16), sizes)

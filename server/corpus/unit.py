@@ -155,7 +155,7 @@ def build_unit(task: UnitTask, progress: Progress, *, threads: int | None = None
     made: list[UnitReport] = []
     with new_folder(task.folder, lambda: made[0].folder_name) as folder:
         tokenizer = load_tokenizer(task.tokenizer, task.tokenizer_digest)
-        encoder = TextEncoder(tokenizer, bos=task.bos, eos=task.eos, threads=threads)
+        encoder = TextEncoder(tokenizer, bos=task.bos, eos=task.eos, id_bytes=task.id_bytes, threads=threads)
         shards = write_shards(source, encoder, account, task.domain, folder, task.id_bytes, progress)
         made.append(_report(source, account, shards))
         (folder / MARKER).write_bytes(canonical(made[0].to_json()) + b"\n")

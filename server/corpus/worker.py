@@ -13,6 +13,7 @@ from typing import Any
 from headrace.proto.errors import HeadraceError
 from headrace.server.corpus.spec import DomainSpec
 from headrace.server.corpus.unit import UnitTask, build_unit
+from headrace.server.service.malloc import keep_freed_memory
 
 
 def task_to_json(task: UnitTask) -> str:
@@ -35,6 +36,7 @@ def _say(message: dict[str, Any]) -> None:
 
 def main() -> None:
     """Serves tasks until the input ends; the first argument is the number of encoder threads."""
+    keep_freed_memory()
     threads = int(sys.argv[1])
     for line in sys.stdin:
         try:

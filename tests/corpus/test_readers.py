@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from headrace.native import scan_jsonl
+from headrace.native import Texts
 from headrace.proto.errors import ConfigError, DataLossError, HeadraceError
 from headrace.server.corpus.account import Account
 from headrace.server.corpus.bytestream import Source, SourceError
@@ -27,11 +27,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
+def all_of(texts: Texts) -> list[str]:
+    return [texts[number] for number in range(len(texts))]
+
+
 def read(path: Path, **options: Any) -> tuple[list[str], Account]:
     spec = DomainSpec(name="d", files=("*",), **options)
     account = Account(path.name, spec)
     source = Source(str(path), path.name)
-    texts = [text for rows in account.admit(read_rows(source, spec, account.notes)) for text in rows.texts]
+    texts = [text for rows in account.admit(read_rows(source, spec, account.notes)) for text in all_of(rows.texts)]
     assert account.read == len(texts) + account.rejected.total()
     assert source.size == path.stat().st_size
     assert source.hash
@@ -94,7 +98,7 @@ def test_every_text_type_of_parquet_gives_the_same(cases: Path, expected: Mappin
     spec = DomainSpec(name="d", files=("*",), on_bad="skip")
     texts = []
     for rows in read_rows(Source(str(path), path.name), spec, Counter()):
-        found = {**dict(zip(rows.numbers, rows.texts, strict=True))}
+        found = {**dict(zip(rows.numbers.tolist(), all_of(rows.texts), strict=True))}
         found |= {row.number: "" for row in rows.odd if row.reason == "empty"}
         texts += [found[number] for number in sorted(found)]
     check(texts, expected["IN-16"]["utf8.parquet"])
@@ -342,12 +346,14 @@ def test_quick_and_careful_way_through_jsonl_agree(values: list[Any], plain_asci
     lines = [line[: len(line) // 2] + noise + line[len(line) // 2 :] for line in lines] + lines
     block = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)
     for others in ((), ("a",), ("a", "b")):
-        texts, ends, raw = scan_jsonl(block, "text", others)
-        found, start = iter(raw), 0
-        for text, end in zip(texts, ends.tolist(), strict=True):
-            row = careful(1, block[start:end], "text", others, replace=False)
-            start = end
-            if text is not None:
-                assert (row.text, row.reason) == (text, None)
+        texts, at, row = Texts(), 0, 1
+        while at < len(block):
+            taken, end, raw = texts.take_jsonl(block, at, row, "text", others)
+            for number, line in enumerate(block[at:end].split(b"\n")[:taken]):
+                found = careful(1, line, "text", others, replace=False)
+                assert (found.text, found.reason) == (texts[len(texts) - taken + number], None)
                 if others:
-                    assert repr(row.fields) == repr(dict(zip(others, map(json.loads, next(found)), strict=True)))
+                    assert repr(found.fields) == repr(dict(zip(others, map(json.loads, raw[number]), strict=True)))
+            row += taken
+            at = end if end > at else block.index(b"\n", at) + 1
+        assert row - 1 == len(texts)

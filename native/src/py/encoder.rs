@@ -17,7 +17,7 @@ fn value_error(message: String) -> PyErr {
 
 /// A tokenizer's tables: text to ids and back.
 #[pyclass(name = "BpeEncoder", module = "headrace.native._native", frozen)]
-struct BpeEncoder(Encoder);
+pub struct BpeEncoder(pub Encoder);
 
 #[pymethods]
 impl BpeEncoder {

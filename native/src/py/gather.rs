@@ -259,6 +259,13 @@ impl Blake3 {
         py.detach(|| self.0.update(data));
     }
 
+    /// Takes in the bytes of an array.
+    fn update_array(&mut self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
+        let data = slice(&data, "data")?;
+        py.detach(|| self.0.update(data));
+        Ok(())
+    }
+
     /// The 32 bytes of the hash of all taken in so far.
     fn digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.0.finalize().as_bytes())
@@ -280,67 +287,11 @@ fn text_digests<'py>(
     (PyBytes::new(py, &digests), PyArray1::from_vec(py, sizes))
 }
 
-/// Numbers of the texts that hold `part`.
-#[pyfunction]
-fn texts_with(py: Python<'_>, texts: Vec<PyBackedStr>, part: &str) -> Vec<usize> {
-    py.detach(|| {
-        let finder = memchr::memmem::Finder::new(part);
-        let holds = |text: &PyBackedStr| finder.find(text.as_bytes()).is_some();
-        (0..texts.len())
-            .filter(|&number| holds(&texts[number]))
-            .collect()
-    })
-}
-
-/// Documents with an id before and after each: ids and ends.
-#[pyfunction]
-#[pyo3(signature = (ids, ends, before=None, after=None))]
-#[allow(clippy::type_complexity)]
-fn wrap_documents<'py>(
-    py: Python<'py>,
-    ids: PyReadonlyArray1<'py, u32>,
-    ends: PyReadonlyArray1<'py, u64>,
-    before: Option<u32>,
-    after: Option<u32>,
-) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>)> {
-    let (ids, ends) = (slice(&ids, "ids")?, slice(&ends, "ends")?);
-    let ordered = ends.windows(2).all(|pair| pair[0] <= pair[1]);
-    if !ordered || ends.last().map_or(0, |&end| end as usize) != ids.len() {
-        return Err(PyValueError::new_err("the ends do not fit the ids"));
-    }
-    let (wrapped, wrapped_ends) = py.detach(|| wrap(ids, ends, before, after));
-    Ok((
-        PyArray1::from_vec(py, wrapped),
-        PyArray1::from_vec(py, wrapped_ends),
-    ))
-}
-
-fn wrap(
-    ids: &[u32],
-    ends: &[u64],
-    before: Option<u32>,
-    after: Option<u32>,
-) -> (Vec<u32>, Vec<i64>) {
-    let mut wrapped = Vec::with_capacity(ids.len() + 2 * ends.len());
-    let mut wrapped_ends = Vec::with_capacity(ends.len());
-    let mut start = 0;
-    for &end in ends {
-        wrapped.extend(before);
-        wrapped.extend_from_slice(&ids[start..end as usize]);
-        wrapped.extend(after);
-        wrapped_ends.push(wrapped.len() as i64);
-        start = end as usize;
-    }
-    (wrapped, wrapped_ends)
-}
-
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DamagedError", m.py().get_type::<DamagedError>())?;
     m.add("PADDING", PADDING)?;
     m.add_class::<TokenStore>()?;
     m.add_class::<Blake3>()?;
     m.add_function(wrap_pyfunction!(block_sums, m)?)?;
-    m.add_function(wrap_pyfunction!(wrap_documents, m)?)?;
-    m.add_function(wrap_pyfunction!(texts_with, m)?)?;
     m.add_function(wrap_pyfunction!(text_digests, m)?)
 }

@@ -6,10 +6,10 @@ mod bpe;
 mod digest;
 mod encoder;
 mod gather;
-mod jsonl;
 mod member;
 mod plan;
 mod rng;
+mod texts;
 
 #[pymodule(gil_used = false)]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -20,6 +20,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     bpe::register(m)?;
     encoder::register(m)?;
     gather::register(m)?;
-    jsonl::register(m)?;
+    texts::register(m)?;
     Ok(())
 }
