@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from headrace.client.cli.common import dry_run_option, json_option, print_json, print_table
+from headrace.client.cli.corpus_drift import drift
 from headrace.proto.errors import DataLossError, UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ _SAMPLE_TOKENS = 64
 @click.group()
 def corpus() -> None:
     """Builds, checks and shows the corpus of a CORPUS.toml."""
+
+
+corpus.add_command(drift)
 
 
 class _Meter:

@@ -32,12 +32,13 @@ from headrace.server.service.data import DataService
 from headrace.server.service.exposition import certificate_end, watched
 from headrace.server.service.feedback import FeedbackService
 from headrace.server.service.handle import RunHandle
-from headrace.server.service.interceptors import Authorized, Errors, Measured
+from headrace.server.service.interceptors import Around, Authorized, Errors, Measured
 from headrace.server.service.logs import told
 from headrace.server.service.malloc import keep_freed_memory
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
 from headrace.server.service.run_metrics import RunCollector
+from headrace.server.service.spans import Traced, exporting, wanted
 from headrace.server.service.tls import server_credentials
 from headrace.server.service.wire import handlers, service_of
 from headrace.server.watch.drift_figures import DriftFigure
@@ -68,7 +69,9 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 class Server:
     """A running server; `port` and `metrics_port` are the real ones (a configuration may say 0)."""
 
-    def __init__(self, config: ServerConfig, registry: Registry, metrics: Metrics, audit: Audit) -> None:
+    def __init__(
+        self, config: ServerConfig, registry: Registry, metrics: Metrics, audit: Audit, around: Sequence[Around] = ()
+    ) -> None:
         self.config = config
         self.registry = registry
         self.metrics = metrics
@@ -81,8 +84,9 @@ class Server:
         self._authenticator = _authenticator(config)
         self._health = health.aio.HealthServicer()
         self._errors = Errors()
+        inner = (self._errors, Authorized(self._authenticator, audit, metrics), Measured(metrics))
         self._grpc = grpc.aio.server(
-            interceptors=(self._errors, Authorized(self._authenticator, audit, metrics), Measured(metrics)),
+            interceptors=(*around, *inner),
             options=OPTIONS,
             maximum_concurrent_rpcs=config.concurrent_calls,
         )
@@ -198,9 +202,11 @@ async def running(config: ServerConfig, stopped: Callable[[], bool] = lambda: Fa
     """A ready server, until its graceful stop; raises StoppedError if `stopped` turns true before it is ready."""
     keep_freed_memory()
     _raise_file_limit()
+    spans = exporting() if wanted() else None
+    around = (Traced(spans),) if spans else ()
     store = AsyncStore(await asyncio.to_thread(Store, config.store, writable=True))
     audit = Audit(store)
-    server = Server(config, Registry(store, bad_blocks=config.bad_blocks), Metrics(__version__), audit)
+    server = Server(config, Registry(store, bad_blocks=config.bad_blocks), Metrics(__version__), audit, around)
     try:
         await server.start()
         try:
@@ -211,6 +217,8 @@ async def running(config: ServerConfig, stopped: Callable[[], bool] = lambda: Fa
     finally:
         await audit.close()
         await asyncio.to_thread(store.close)
+        if spans is not None:
+            await asyncio.to_thread(spans.shutdown)
 
 
 def _raise_file_limit() -> None:

@@ -145,11 +145,14 @@ class Bench:
         build_corpus(CorpusSpec.from_toml(text, root=folder), workers=1)
         return Corpus.open(folder / "corpus")
 
+    def built(self, name: str, texts: list[str], *, other_tokenizer: bool = False) -> Corpus:
+        """A corpus of these texts."""
+        return self._build(name, texts, self._other if other_tokenizer else self.tokenizer)
+
     def drifted(self, name: str) -> Corpus:
         """The corpus of a planted drift."""
         drift = DRIFTS[name]
-        folder = f"drift-{list(DRIFTS).index(name)}"
-        return self._build(folder, drift.texts(), self._other if drift.other_tokenizer else self.tokenizer)
+        return self.built(f"drift-{list(DRIFTS).index(name)}", drift.texts(), other_tokenizer=drift.other_tokenizer)
 
     def intervals(self, corpus: Corpus, *, seed: int = 1) -> Iterator[list[Comparison]]:
         """The figures of each interval of a run on `corpus`, against the clean one's profile."""
