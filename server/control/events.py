@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -49,12 +49,17 @@ class Wish:
 Check = Callable[[RunRecord, tuple[Event, ...], Event], tuple[str, ...]]
 
 
-def append(connection: sa.Connection, run_id: str, wish: Wish, check: Check, now_us: int) -> Appended:
-    """Appends the event that is wished for and returns it; raises StaleError, ConflictError or what `check` raises."""
+def append(
+    connection: sa.Connection, run_id: str, wish: Wish, check: Check, now_us: int, known: Sequence[Event] = ()
+) -> Appended:
+    """Appends the event that is wished for and returns it; raises StaleError, ConflictError or what `check` raises.
+
+    `known` are events that the caller has read of this run before: a long log is not read again for each change.
+    """
     run = read_run(connection, run_id, lock=True)
-    before = events_after(connection, run_id, 0)
-    if wish.key and (known := _replayed(connection, run, before, wish)):
-        return known
+    before = _log(connection, run, tuple(known))
+    if wish.key and (replayed := _replayed(connection, run, before, wish)):
+        return replayed
     if wish.expected_head and wish.expected_head != run.head:
         raise StaleError(
             f"the log of run `{run.name}` has moved on: its head is {run.head.hex()[:16]}, the request expected "
@@ -65,6 +70,15 @@ def append(connection: sa.Connection, run_id: str, wish: Wish, check: Check, now
     if not wish.dry_run:
         _write(connection, run, event, wish, notes)
     return Appended(event=event, seal=run.seal, confirmed=run.confirmed, notes=notes)
+
+
+def _log(connection: sa.Connection, run: RunRecord, known: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The log as it is now: what is known, if the chain goes on from there to the run's head, else all of it anew."""
+    newer = events_after(connection, run.id, known[-1].sequence if known else 0)
+    heads = (known[-1].hash if known else run.first_head, *(event.hash for event in newer))
+    chained = all(event.previous_hash == head for event, head in zip(newer, heads, strict=False))
+    whole = len(known) + len(newer) == run.sequence and heads[-1] == run.head
+    return (*known, *newer) if chained and whole else events_after(connection, run.id, 0)
 
 
 def _event(run: RunRecord, before: tuple[Event, ...], wish: Wish, now_us: int) -> Event:

@@ -25,6 +25,7 @@ from headrace.server.control.records import Appended, Heard, LossReport, NewRun,
 from headrace.server.control.refusals import Refusal
 from headrace.server.control.runs import Made
 from headrace.server.control.seal import Advanced, Raise
+from headrace.server.plan.log import Event
 
 
 class Store:
@@ -99,11 +100,11 @@ class Store:
             runs.read_run(connection, run_id, lock=True)
             runs.delete_anchors(connection, run_id, steps)
 
-    def append(self, run_id: str, wish: Wish, check: Check) -> Appended:
+    def append(self, run_id: str, wish: Wish, check: Check, *, known: Sequence[Event] = ()) -> Appended:
         """Appends an event; see `headrace.server.control.events`."""
         reach("append-begin")
         with self._database.write() as connection:
-            appended = events.append(connection, run_id, wish, check, self._database.now_us(connection))
+            appended = events.append(connection, run_id, wish, check, self._database.now_us(connection), known)
             reach("append-written")
         reach("append-committed")
         return appended

@@ -34,6 +34,8 @@ class Grown:
     @property
     def view(self) -> ViewFacts:
         """All generations as one view."""
+        if len(self.views) == 1:
+            return self.views[0]
         windows = sum(view.windows for view in self.views)
         return ViewFacts(windows=windows, real_tokens=sum(view.real_tokens for view in self.views))
 
@@ -124,13 +126,14 @@ def _blocks(domain: Grown, phase: Phase, block_tokens: int) -> tuple[int, bool, 
 
 
 def _member(name: str, start: int, end: int, domain: Grown, phase: Phase, policy: DomainPolicy) -> dict[str, object]:
+    view = domain.view
     return {
         "name": name,
         "parts": start,
         "parts_to": end,
         "view": view_id(phase),
-        "windows": domain.view.windows,
-        "real": domain.view.real_tokens,
+        "windows": view.windows,
+        "real": view.real_tokens,
         "seq_len": phase.seq_len,
         "generations": len(domain.views),
         "joining": domain.joining,

@@ -13,6 +13,7 @@ cost a few hundred steps however long they are. Branches are in `headrace.server
 from __future__ import annotations
 
 import hashlib
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,6 +112,7 @@ class Plan:
         check_names(spec, self.names)
         self._masks = tuple(event for event in self.holding if isinstance(event.body, MaskBody))
         self._pieces: dict[int, Piece | WholePiece] = {}  # by first step of the span
+        self._hashed: tuple[Sequence[Event], list[bytes]] = ((), [])  # live events of another plan, and its hashes
         self._start = cursors.empty(self.names) if past is None else past.cursor.over(self.names)
         self._anchors = Anchors(self._start, anchors)
 
@@ -121,6 +123,7 @@ class Plan:
         old = {span.first: span for span in self.timeline.spans} if plan.names == self.names else {}
         same = (span.first for span in plan.timeline.spans if old.get(span.first) == span)
         plan._pieces = {first: self._pieces[first] for first in same if first in self._pieces}
+        plan._hashed = (self.live, self._hashes)
         return plan
 
     def _with(self, events: Sequence[Event]) -> Plan:
@@ -349,8 +352,12 @@ class Plan:
     def _hashes(self) -> list[bytes]:
         """The hash before any event, and after each live one."""
         start = self.spec_digest
-        hashes = [start if self.past is None else hashlib.sha256(self.past.hash + start).digest()]
-        for event in self.live:
+        known, theirs = self._hashed
+        same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(known, self.live, strict=False)))
+        hashes = theirs[: same + 1]
+        if not hashes:
+            hashes = [start if self.past is None else hashlib.sha256(self.past.hash + start).digest()]
+        for event in self.live[same:]:
             hashes.append(hashlib.sha256(hashes[-1] + content(event)).digest())
         return hashes
 

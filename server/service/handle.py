@@ -139,7 +139,8 @@ class RunHandle:
 
     async def append(self, wish: Wish, check: Check) -> Appended:
         """Appends an event in the store and plans with it. Once it is durable, nothing may report it as failed."""
-        appended = await self._store.call(lambda store: store.append(self.view.run.id, wish, check))
+        view = self.view
+        appended = await self._store.call(lambda store: store.append(view.run.id, wish, check, known=view.events))
         if not wish.dry_run:
             with contextlib.suppress(HeadraceError):
                 await self.refresh()

@@ -1,7 +1,8 @@
 """Speed of the plan: `python tests/bench/bench_plan.py [--quick] [--json]`.
 
 60 domains, 10^10 windows, 1,000 weight changes. Medians of several runs; anchors every 1,000 steps as the store keeps
-them. Prints nanoseconds a slot and a step, milliseconds to a cursor far into the run, and what a new event costs.
+them. Prints nanoseconds a slot and a step, milliseconds to a cursor far into the run, with an anchor and without one,
+and what a new event costs.
 """
 
 from __future__ import annotations
@@ -98,6 +99,13 @@ def measure(quick: bool) -> dict[str, float]:
             found[f"cursor at {at} from an anchor, ms"] = median_ms(
                 cursors(facts, events, stored, at, repeats), repeats
             )
+    for step in (10_000, 1_000_000, STEPS - 1):
+        found[f"cursor at {step} without an anchor, ms"] = median_ms(
+            lambda s=step: Plan(spec(), facts).cursor(s), repeats
+        )
+    found["cursor after 1,000 changes, no anchor, ms"] = median_ms(
+        lambda: Plan(spec(), facts, events).cursor(10_000_000), min(repeats, 3)
+    )
     found["plan of 1,000 events from nothing, ms"] = median_ms(lambda: Plan(spec(), facts, events), repeats)
     body = WeightsBody(weights=weights(random.Random(3)))
     last = log.append(events, body=body, from_step=10_000_000, until_step=None, author="", reason="", time_us=0)

@@ -151,6 +151,23 @@ def test_two_writers_at_once_one_wins(store: Store, run: RunRecord) -> None:
     assert len(store.snapshot("r").events) == 1
 
 
+def test_a_log_that_is_known_is_not_read_again_and_one_that_is_wrong_is(store: Store, run: RunRecord) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def look(_: RunRecord, before: tuple[log.Event, ...], event: log.Event) -> tuple[str, ...]:
+        seen.append(tuple(one.sequence for one in before))
+        log.verify((*before, event), run.first_head)
+        return ()
+
+    events = [store.append(run.id, weights(), look).event for _ in range(4)]
+    odd = log.append(
+        (), body=WeightsBody(weights={"a": 1.0}), from_step=0, until_step=None, author="", reason="", time_us=0
+    )
+    for known in (events, events[:2], [], [odd], [*events[:3], odd], events[1:]):
+        event = store.append(run.id, weights(), look, known=known).event
+        assert seen[-1] == tuple(range(1, event.sequence))
+
+
 def test_sequences_have_no_gap(store: Store, run: RunRecord) -> None:
     threads = [
         threading.Thread(target=lambda: [store.append(run.id, weights(), anything) for _ in range(10)])
