@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import asdict, is_dataclass
 
 from headrace.proto.errors import UsageError
 from headrace.server.watch.access import Credentials
@@ -47,12 +46,3 @@ def takes_gzip(request: Request) -> bool:
 def pack(content: bytes) -> bytes:
     """Fast rather than small: pages are near."""
     return gzip.compress(content, compresslevel=1)
-
-
-def plain(value: object) -> object:
-    """A value for JSON: dataclasses become objects."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if isinstance(value, tuple | list):
-        return [plain(part) for part in value]
-    return value

@@ -24,8 +24,9 @@ from headrace.server.watch.feed import Feed, Feeds, to_json
 from headrace.server.watch.files import static_files
 from headrace.server.watch.log_figures import event_figures
 from headrace.server.watch.login import Login
-from headrace.server.watch.requests import PACK_ABOVE, PRIVATE, credentials, pack, plain, takes_gzip, whole_number
+from headrace.server.watch.requests import PACK_ABOVE, PRIVATE, credentials, pack, takes_gzip, whole_number
 from headrace.server.watch.stream import Streams
+from headrace.server.watch.values import plain
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request

@@ -96,10 +96,11 @@ def _domains(
     """The most urgent first, then by target."""
     plan = view.plan
     whole, window = stretch(origin(plan), now), stretch(before, now)
-    target = plan.weights(view.shown_step)
+    step = view.shown_step
+    target = plan.weights(step)
     made = []
     for place, name in enumerate(plan.domains):
-        size, tokens = plan.size(name, view.shown_step), int(now.served[place])
+        size, tokens = plan.size(name, step), int(now.served[place])
         cap, at_cap = _cap(plan, name)
         figures = DomainFigures(
             name=name,

@@ -6,7 +6,7 @@ Parts are of real tokens. Every list is bounded, whatever the size of the run, a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 SCHEMA = 1
@@ -152,4 +152,14 @@ class Snapshot:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"schema": SCHEMA, **asdict(self)}
+        return {"schema": SCHEMA, **{name: plain(getattr(self, name)) for name in self.__slots__}}
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON: ours become objects. Several times faster than `dataclasses.asdict`, which copies leaves."""
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
+    names = getattr(type(value), "__slots__", None)
+    if names is not None and is_dataclass(value):
+        return {name: plain(getattr(value, name)) for name in names}
+    return value

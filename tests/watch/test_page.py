@@ -12,6 +12,7 @@ from browser import chromium, page_of, problems_of
 from playwright.sync_api import Browser, Page, expect
 from rig import Raw, ServerProcess, Trainer, serving, write_run
 from tokens import SECRETS, Guarded
+from worlds import World, make_world
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,30 @@ def test_who_has_a_token_logs_in_and_out(browser: Browser, guarded: Guarded) -> 
         assert page.evaluate("document.cookie") == ""
         page.get_by_role("button", name="Log out").click()
         expect(page).to_have_url(re.compile("/login$"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")
+def test_200_domains_and_a_million_steps_do_not_freeze_it(browser: Browser, tmp_path: Path) -> None:
+    world = World(domains=200, steps=1_100_000, confirmed=1_000_000, batch=4, seq_len=16, events=20, documents=20)
+    with serving(tmp_path, [make_world(tmp_path, world)]) as server, page_of(browser) as page:
+        page.add_init_script(
+            "window.tasks = []; new PerformanceObserver((list) => window.tasks.push("
+            "...list.getEntries().map((entry) => entry.duration))).observe({ type: 'longtask', buffered: true })"
+        )
+        open_page(page, server)
+        page.get_by_role("button", name="Show all 200 domains").first.click()
+        expect(page.locator("#mixture tbody tr")).to_have_count(200)
+        expect(page.locator("#readout")).to_be_attached()
+        for box in page.locator("#mixture tbody input").all()[:8]:
+            box.check()
+        page.locator("#modes label").nth(3).click()
+        page.locator("#chart").focus()
+        page.keyboard.press("End")
+        expect(page.locator("#readout")).to_contain_text("Step 1,000,000")
+        assert problems_of(page) == []
+        keep(page, "200-domains")
+        assert max([0, *page.evaluate("window.tasks")]) < 1000
 
 
 def keep(page: Page, name: str) -> None:

@@ -132,7 +132,7 @@ function options(box, lines, mode, state) {
     padding: [10, 26, 0, 0],
     legend: { show: false },
     cursor: { points: { size: 6 }, drag: { x: true, y: false } },
-    scales: { x: { time: false } },
+    scales: { x: { time: false }, y: { range: (plot, low, high) => (mode === "off" ? settled(plot) : [Math.min(0, low), high * 1.04 || 1]) } },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map(whole) },
       { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => (mode === "epochs" ? String(+tick.toFixed(3)) : `${+(100 * tick).toFixed(3)}${mode === "off" ? "" : " %"}`)) },
@@ -150,6 +150,13 @@ function options(box, lines, mode, state) {
       setCursor: [(plot) => readout(plot, lines, mode)],
     },
   };
+}
+
+// The first few steps of a run are far from any target; what comes later decides on the scale.
+function settled(plot) {
+  const begin = Math.floor(0.03 * plot.data[0].length);
+  const most = Math.max(1e-5, ...plot.data.slice(1).flatMap((values) => values.slice(begin).map((value) => Math.abs(value ?? 0))));
+  return [-1.1 * most, 1.1 * most];
 }
 
 // A thin line where an event took hold.
