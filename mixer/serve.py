@@ -23,7 +23,7 @@ from headrace.mixer.journal import Journal
 from headrace.mixer.reports import Report
 from headrace.mixer.result import Mixture
 from headrace.mixer.simplex import Weights
-from headrace.proto.errors import ConflictError, HeadraceError, StaleError, UnavailableError
+from headrace.proto.errors import ConflictError, HeadraceError, LimitError, StaleError, UnavailableError
 
 log = logging.getLogger("headrace.mixer")
 
@@ -124,7 +124,7 @@ class Service:
             try:
                 decided = self.tick()
                 away = False
-            except UnavailableError as error:
+            except (UnavailableError, LimitError) as error:
                 if not away:
                     log.warning("%s; the weights stay as they are, trying on", error)
                 away, decided = True, 0
@@ -200,7 +200,7 @@ class Service:
             outcome["void"] = str(error)
             self.figures.push("void")
             log.warning("the push is void, someone else changed the run meanwhile: %s", error)
-        except UnavailableError:
+        except (UnavailableError, LimitError):  # try again: the key makes sure that it holds once
             self._unanswered = dict(entry)
             raise
         except HeadraceError as error:

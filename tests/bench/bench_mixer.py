@@ -1,7 +1,8 @@
 """What the mixer costs and whether it helps: `python tests/bench/bench_mixer.py [--quick] [--json]
-[krls|methods|online]`.
+[krls|cost|methods|online]`.
 
 krls     time and memory of KRLS at 7, 22, 100 and 1,000 domains of width 768
+cost     FLOPs of each method with the published proxy, relative to the run that it serves
 methods  on the corpus whose best weights are known: raw weights of each method, and its cost relative to a run of 20
          tokens a parameter
 online   held-out loss of a run whose weights follow its own losses, and of one at the best weights, against one that
@@ -29,7 +30,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "mixer"))
 
 from headrace.mixer.krls import KrlsSpec, krls
-from headrace.mixer.proxy.config import model_config
+from headrace.mixer.proxy.config import ModelConfig, model_config
 from headrace.mixer.proxy.learned import doge_weights, doremi_weights
 from headrace.mixer.proxy.session import ProxyPlan, proxy_weights
 from known_corpus import BEST, DOCUMENTS, VOCABULARY
@@ -57,6 +58,26 @@ def bench_krls(quick: bool) -> dict[str, Any]:
         tracemalloc.stop()
         found[str(k)] = {"milliseconds": round(min(times) * 1e3, 2), "megabytes": round(peak / 1e6, 2)}
     return found
+
+
+def bench_cost() -> dict[str, Any]:
+    """FLOPs of each method with the published proxy, as a part of a 684M model's run of 20 tokens a parameter."""
+    proxy = model_config("chameleon-82m", vocab_size=50_257, seq_len=512)
+    served = ModelConfig(vocab_size=50_257, seq_len=512, width=1200, blocks=36, heads=24, feed_forward=4800)
+    run = 20.0 * served.parameters * served.flops_per_token
+    step = 128 * proxy.seq_len * proxy.flops_per_token  # 128 rows, as published
+    windows = 7 * 4000 * proxy.seq_len * proxy.flops_per_token / 3  # a forward pass is a third of a training step
+    flops = {
+        "krls, 2,000 steps and 4,000 windows of 7 domains": 2_000 * step + windows,
+        "krls, one domain that joins": windows / 7,
+        "doge, 10,000 steps, a gradient a domain": 2 * 10_000 * step,
+        "doremi, one round of 10,000 steps": (1 + 5 / 3) * 10_000 * step,
+        "a sweep for the log-linear law, 24 runs of 2,000 steps": 24 * 2_000 * step,
+    }
+    parts = {
+        name: {"flops": float(f"{cost:.3g}"), "part of the run": round(cost / run, 6)} for name, cost in flops.items()
+    }
+    return {"served": {"parameters": served.parameters, "flops": float(f"{run:.3g}")}} | parts
 
 
 def bench_methods(stage: Stage, quick: bool) -> dict[str, Any]:
@@ -125,11 +146,13 @@ def bench_online(stage: Stage, quick: bool) -> dict[str, Any]:
 
 def main() -> None:
     quick, as_json = "--quick" in sys.argv, "--json" in sys.argv
-    chosen = [word for word in sys.argv[1:] if not word.startswith("-")] or ["krls", "methods", "online"]
+    chosen = [word for word in sys.argv[1:] if not word.startswith("-")] or ["krls", "cost", "methods", "online"]
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     if "krls" in chosen:
         found["krls"] = bench_krls(quick)
+    if "cost" in chosen:
+        found["cost"] = bench_cost()
     if set(chosen) & {"methods", "online"}:
         with tempfile.TemporaryDirectory() as name, serving(Path(name)) as server:
             stage = Stage(Path(name), server)

@@ -168,6 +168,13 @@ def test_odm_by_the_paper() -> None:
     found = online.advance(state, Report(step=99, domains=measured), OnlineSpec(rule="odm"))
     assert list(found.rewards.values()) == pytest.approx([0.6, 0.9, 1.2])
     assert list(found.weights.values()) == pytest.approx([0.328371, 0.333303, 0.338326], abs=5e-7)
+    # The released code trains with perplexities and linear weights: another rule, far from the paper's.
+    rewards = np.exp(list(losses.values())) * 0.1
+    assert rewards.tolist() == pytest.approx([0.738906, 2.008554, 5.459815], abs=5e-7)
+    least = online.exploration(3, 100)
+    released = (1 - 3 * least) * rewards / rewards.sum() + least
+    assert released.tolist() == pytest.approx([0.134201, 0.260814, 0.604985], abs=5e-7)
+    assert abs(found.weights["c"] - released[2]) > 0.25
 
 
 @pytest.mark.parametrize(("arms", "until"), [(3, 3.3), (7, 13.6), (22, 68.0), (100, 460.5)])

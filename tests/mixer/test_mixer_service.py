@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -29,7 +30,7 @@ from headrace.mixer.journal import Journal
 from headrace.mixer.remote import Remote
 from headrace.mixer.result import load
 from headrace.mixer.serve import Service
-from headrace.proto.errors import ConflictError, UnavailableError, UsageError
+from headrace.proto.errors import ConflictError, LimitError, UnavailableError, UsageError
 from headrace.proto.v1 import control_pb2, control_pb2_grpc
 from mixer_rig import DOCUMENTS, Server
 
@@ -152,6 +153,66 @@ def test_a_lost_answer_is_asked_for_again_and_changes_nothing_twice(
         events = stub.ListEvents(control_pb2.ListEventsRequest(run=trainer.run)).events
     assert len(events) == 1
     assert events[0].author == "mixer"
+
+
+def test_a_server_that_limits_pushes_is_asked_again(server: Server, trainer: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, server, trainer.run)
+    tick(path)
+    for _ in range(2):
+        trainer.take(105)
+        settle(server, trainer.run, trainer.step - 10)
+        config = read_config(path)
+
+        class Limited(Remote):
+            def push(self, mixture: Any, **details: Any) -> Any:
+                raise LimitError("too many changes; try again in 1 s")
+
+        with Limited(config.server, config.run) as remote, Journal(config.folder / "journal.jsonl") as journal:
+            service = Service(config, remote, journal)
+            with pytest.raises(LimitError) if trainer.step > 200 else contextlib.nullcontext():
+                service.tick()
+    assert entries(path, "outcome") == []
+    assert weights(server, trainer.run)["plain"] == pytest.approx(0.2)
+    tick(path)
+    (outcome,) = entries(path, "outcome")
+    assert outcome["from_step"] > 200
+    assert weights(server, trainer.run)["plain"] == pytest.approx(0.25)
+
+
+def test_two_ranks_report_what_one_would(server: Server, make_run: Callable[..., str], tmp_path: Path) -> None:
+    """The same losses from one rank and from two that each report half of their tokens: the same decisions."""
+    decided = []
+    for world in (1, 2):
+        run = make_run(steps=400)
+        folder = tmp_path / str(world)
+        folder.mkdir()
+        path = write(folder, server, run)
+        tick(path)
+        loaders = [Loader(server.address, run, rank=r, world=world, job="j", attempt=0) for r in range(world)]
+        threads = [threading.Thread(target=report_falling, args=(loader, world)) for loader in loaders]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        settle(server, run, 200)
+        for loader in loaders:
+            loader.close()
+        tick(path)
+        decided.append(entries(path, "window"))
+    for one, two in zip(*decided, strict=True):
+        reports = [entry["window"]["report"]["domains"] for entry in (one, two)]
+        for name, (loss, tokens, _) in reports[0].items():
+            assert reports[1][name][1] == tokens
+            assert reports[1][name][0] == pytest.approx(loss, rel=1e-12)
+
+
+def report_falling(loader: Loader, world: int) -> None:
+    """210 steps; each rank reports its part of the same tokens of every domain."""
+    for _, batch in zip(range(210), loader, strict=False):
+        time.sleep(0.002)
+        losses = {n: 5 - 0.002 * SPEEDS[n] * batch.step for n in DOCUMENTS}
+        part = {n: DomainLoss(loss_sum=640 // world * loss, tokens=640 // world) for n, loss in losses.items()}
+        loader.report(batch.step, batch.segment, part)
 
 
 def test_someone_elses_change_makes_a_push_void(server: Server, trainer: Any, tmp_path: Path) -> None:
