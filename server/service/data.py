@@ -17,7 +17,14 @@ from typing import Any
 
 import grpc
 from headrace.native import __version__
-from headrace.proto.errors import ConflictError, LimitError, OutOfRangeError, UnavailableError, UsageError
+from headrace.proto.errors import (
+    ConflictError,
+    DataLossError,
+    LimitError,
+    OutOfRangeError,
+    UnavailableError,
+    UsageError,
+)
 from headrace.proto.v1 import data_pb2 as pb
 from headrace.server.control.leases import OpenLease, token_of
 from headrace.server.service.auth import Scope, require
@@ -107,7 +114,11 @@ class DataService:
         built = handle.built.rows(request.step, request.first_slot, request.rows)
         if built is None or len(built.ids) > self._message_bytes:
             self._check_size(view, request)
-            built = built or await self._build(view, request)
+            try:
+                built = built or await self._build(view, request)
+            except DataLossError as error:
+                handle.count_failure(error)
+                raise
         self._received.sent(view.run.id, built)
         answer = encode_answer(view, built, seal=view.run.seal, confirmed=handle.confirmed)
         self._metrics.served(view.run.name, len(answer), time.perf_counter() - started)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from headrace.proto.errors import (
@@ -52,6 +53,7 @@ class RunHandle:
         self.store_error: HeadraceError | None = None
         self.data_error: DataLossError | None = None
         self.checksum_failures = 0
+        self._failures: deque[str] = deque(maxlen=100)
         self.missing = ""
         self.built = BuiltSteps()
         self._store = store
@@ -106,6 +108,12 @@ class RunHandle:
         """Whether the store answered the last write by saying that it is full or read-only."""
         words = str(self.store_error or "")
         return isinstance(self.store_error, LimitError) or "readonly" in words or "read-only" in words
+
+    def count_failure(self, error: DataLossError) -> None:
+        """Each failure once, however often it is met again."""
+        if str(error) not in self._failures:
+            self.checksum_failures += 1
+            self._failures.append(str(error))
 
     def touch(self, token: bytes) -> None:
         """A rank was heard, without news."""
@@ -322,7 +330,7 @@ class RunHandle:
                 built.append(await asyncio.to_thread(build_rows, view.plan, view.library, step, 0, batch))
                 self.on_built(time.perf_counter() - started)
             except DataLossError as error:
-                self._count(error)
+                self.count_failure(error)
                 if await self._quarantined(view, error):
                     self._wake.set()  # plan again under the log with the event in it
                     return built
@@ -333,11 +341,6 @@ class RunHandle:
                 return built
         self.data_error = None
         return built
-
-    def _count(self, error: DataLossError) -> None:
-        """Each failure once, however often it is met again while it lasts."""
-        if self.data_error is None or str(self.data_error) != str(error):
-            self.checksum_failures += 1
 
     async def _quarantined(self, view: View, error: DataLossError) -> bool:
         """Masks the shard that an error is about from the first unsealed step on, where the server is told to."""
