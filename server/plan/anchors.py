@@ -1,9 +1,9 @@
 """Cursors to begin from: those of the store as texts that show any damage, and those that walks have left in memory.
 
-An anchor is one line: the SHA-256 of what follows it, a space, and JSON with the step, the plan hash there and the
-cursor. A text that was changed anywhere, or that belongs to another log or corpus, is refused; the plan also has the
-kernel look at the numbers, so that no anchor can make it panic. Given up: going on without a bad anchor, which would
-hide that the store is damaged.
+An anchor is one line: the SHA-256 of what follows it, a space, and JSON with the step, what the cursor rests on (a
+digest of the spec and of the log below the step) and the cursor. A text that was changed anywhere, or that belongs to
+another log or corpus, is refused; the plan also has the kernel look at the numbers, so that no anchor can make it
+panic. Given up: going on without a bad anchor, which would hide that the store is damaged.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ REMEDY = "`headrace run verify RUN --forget-anchors` deletes what is damaged, an
 Read = Callable[[int, str], Cursor]
 
 
-def to_text(cursor: Cursor, plan_hash: bytes) -> str:
+def to_text(cursor: Cursor, basis: bytes) -> str:
     """The anchor of a cursor, exact whatever the size of the numbers."""
     rows = {
         name: [int(word) for word in row] for name, row in zip(cursor.domains, cursor.state, strict=True) if row.any()
     }
     body = canonical(
-        {"schema": SCHEMA, "step": cursor.step, "plan": plan_hash.hex(), "fields": list(FIELDS), "domains": rows}
+        {"schema": SCHEMA, "step": cursor.step, "basis": basis.hex(), "fields": list(FIELDS), "domains": rows}
     )
     return f"{hashlib.sha256(body.encode()).hexdigest()} {body}"
 
 
-def from_text(text: str, step: int, domains: Sequence[str], plan_hash: bytes) -> Cursor:
+def from_text(text: str, step: int, domains: Sequence[str], basis: bytes) -> Cursor:
     """Reads what `to_text` wrote. Raises DataLossError when it is not that, or of another step, plan or domain."""
     digest, _, body = text.partition(" ")
     if hashlib.sha256(body.encode(errors="replace")).hexdigest() != digest:
@@ -47,8 +47,8 @@ def from_text(text: str, step: int, domains: Sequence[str], plan_hash: bytes) ->
         values = json.loads(body)
         if (values["schema"], values["step"], values["fields"]) != (SCHEMA, step, list(FIELDS)):
             raise damaged(step, "it is of another version or another step")
-        if values["plan"] != plan_hash.hex():
-            raise damaged(step, f"it was made with plan hash {values['plan'][:16]}, here it is {plan_hash.hex()[:16]}")
+        if values["basis"] != basis.hex():
+            raise damaged(step, f"it rests on spec and log {values['basis'][:16]}, here they are {basis.hex()[:16]}")
         rows = {name: [int(word) for word in row] for name, row in values["domains"].items()}
         state = np.array([rows.pop(name, [0] * len(FIELDS)) for name in domains], dtype=np.uint64)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

@@ -150,7 +150,7 @@ class Plan:
 
     def anchor(self, step: int) -> str:
         """The cursor of a step as the store keeps it."""
-        return to_text(self.cursor(step), self.hash(step))
+        return to_text(self.cursor(step), self._basis(step))
 
     def state(self, step: int) -> Words:
         """The kernel's state at the start of a step; rows as `names`."""
@@ -186,9 +186,10 @@ class Plan:
         """The nearest cursor at or before a step; one from the store only if it can be of this plan."""
 
         def read(at: int, text: str) -> Cursor:
-            cursor = from_text(text, at, self.names, self.hash(at))
+            cursor = from_text(text, at, self.names, self._basis(at))
+            known = at < self.timeline.steps and (self.known_until is None or at < self.known_until)
             with _sound(at):
-                self.piece(self.span(at - 1)).check(cursor.state)
+                self.piece(self.span(at if known else at - 1)).check(cursor.state)
             return cursor
 
         return self._anchors.nearest(step, read)
@@ -236,6 +237,15 @@ class Plan:
     def hash(self, step: int) -> bytes:
         """SHA-256, 32 bytes, over the spec digest and the events that hold from a step below, in plan order."""
         return self._hashes[bisect_left(self._from_steps, step)]
+
+    def _basis(self, step: int) -> bytes:
+        """What an anchor rests on: SHA-256 over the spec digest and the hashes of the live events below a step.
+
+        Not the plan hash, which would have a plan with a long log serialise all of it before its first answer.
+        """
+        below = self.live[: bisect_left(self._from_steps, step)]
+        before = b"" if self.past is None else self.past.hash
+        return hashlib.sha256(b"".join((before, self.spec_digest, *(event.hash for event in below)))).digest()
 
     @cached_property
     def spec_digest(self) -> bytes:
