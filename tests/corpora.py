@@ -14,8 +14,13 @@ from headrace.tokenizer import Tokenizer
 _DOCUMENTS = {"a": 120, "b": 60, "c": 25}
 
 
-def write_small_corpus(folder: Path, *, seed: int = 1, documents: Mapping[str, int] = _DOCUMENTS) -> CorpusSpec:
-    """Texts, tokenizer and CORPUS.toml of a corpus whose domains differ in size; another seed gives other texts."""
+def write_small_corpus(
+    folder: Path, *, seed: int = 1, documents: Mapping[str, int] = _DOCUMENTS, extra_tokens: int = 0
+) -> CorpusSpec:
+    """Texts, tokenizer and CORPUS.toml of a corpus whose domains differ in size; another seed gives other texts.
+
+    `extra_tokens`, which no text uses, make the vocabulary as large as is wanted.
+    """
     words = random.Random(seed)
     for name, number in documents.items():
         lines = [
@@ -25,6 +30,8 @@ def write_small_corpus(folder: Path, *, seed: int = 1, documents: Mapping[str, i
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     specials = {"<|endoftext|>": 0, "<|pad|>": 1}
     tokens = [name.encode() for name in specials] + [bytes([byte]) for byte in range(256)]
+    specials |= {f"<|extra{number}|>": len(tokens) + number for number in range(extra_tokens)}
+    tokens += [f"<|extra{number}|>".encode() for number in range(extra_tokens)]
     Tokenizer(tokens=tokens, merges=(), special_ids=specials).save(folder / "tokenizer.json")
     entries = "".join(f'[[domain]]\nname = "{name}"\nfiles = ["{name}.jsonl"]\ntext = "text"\n' for name in documents)
     text = f'[corpus]\nout = "corpus"\ntokenizer = "tokenizer.json"\n{entries}'
@@ -32,9 +39,12 @@ def write_small_corpus(folder: Path, *, seed: int = 1, documents: Mapping[str, i
     return CorpusSpec.from_toml(text, root=folder)
 
 
-def build_small_corpus(folder: Path, *, seed: int = 1, documents: Mapping[str, int] = _DOCUMENTS) -> Path:
+def build_small_corpus(
+    folder: Path, *, seed: int = 1, documents: Mapping[str, int] = _DOCUMENTS, extra_tokens: int = 0
+) -> Path:
     """The manifest of the corpus of `write_small_corpus`."""
-    build_corpus(write_small_corpus(folder, seed=seed, documents=documents), workers=1)
+    spec = write_small_corpus(folder, seed=seed, documents=documents, extra_tokens=extra_tokens)
+    build_corpus(spec, workers=1)
     return folder / "corpus" / "manifest.json"
 
 

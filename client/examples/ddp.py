@@ -3,6 +3,8 @@
 torchrun --nproc-per-node 2 --rdzv-id mine -m headrace.client.examples.ddp 127.0.0.1:7750 RUN
 
 The checkpoint holds the loader's state beside the model's. Rank 0 writes it; every rank reads it, at any world size.
+For restarts by torchrun (`--max-restarts`) on gloo set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: ranks of a new attempt
+would find the addresses of the old one otherwise. The attempt's number fences what is left of the old one.
 """
 
 from __future__ import annotations

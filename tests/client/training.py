@@ -117,7 +117,8 @@ def torchrun(
     training = Training(folder)
     options = ["--standalone", "--nproc-per-node", str(ranks), "--max-restarts", str(restarts)]
     command = ["-m", "torch.distributed.run", *options, "--monitor-interval", "0.1"]
-    training.spawn([*command, *_program(module, server, folder, steps)], {})
+    # torch's agent keeps one store over restarts, and gloo then finds the addresses of the attempt before in it.
+    training.spawn([*command, *_program(module, server, folder, steps)], {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
     return training
 
 
