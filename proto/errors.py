@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+from headrace.proto.transport import explained
 
 _DETAIL_KEY = "headrace-error"
 
@@ -163,5 +164,8 @@ def from_rpc(error: grpc.RpcError, *, doing: str, endpoint: str) -> HeadraceErro
     call: Any = error  # every RpcError that a call raises is a grpc.Call too; the stubs do not know it
     code: grpc.StatusCode = call.code()
     named = {str(key): str(value) for key, value in call.trailing_metadata() or ()}
+    details = str(call.details() or "")
+    if _DETAIL_KEY not in named:
+        details = explained(code, details)
     kind = _BY_NAME.get(named.get(_DETAIL_KEY, ""), _BY_STATUS.get(code, HeadraceError))
-    return kind(f"cannot {doing} from `{endpoint}`: {call.details()} ({code.name})")
+    return kind(f"cannot {doing} from `{endpoint}`: {details} ({code.name})")

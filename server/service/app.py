@@ -60,6 +60,8 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.max_receive_message_length", REQUEST_BYTES),
     ("grpc.max_send_message_length", 64 << 20),
+    # What one connection may have under way; more waits in its client. It bounds what is held for one that never reads.
+    ("grpc.max_concurrent_streams", 24),
     ("grpc.so_reuseport", 0),
     ("grpc.max_connection_age_ms", 30 * 60_000),
     ("grpc.max_connection_age_grace_ms", 60_000),

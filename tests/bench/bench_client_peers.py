@@ -1,10 +1,11 @@
-"""The client beside other loaders on the same token ids, in one run: tokens/s, tokens a CPU second, first batch, memory.
+"""The client beside other loaders on the same token ids in one run: tokens/s, tokens a CPU second, first batch, memory.
 
     python tests/bench/bench_client_peers.py --peers PYTHON [--quick] [--json]
 
 PYTHON is an interpreter in which the others are installed, apart from this project's:
 
-    python -m venv ~/peers && ~/peers/bin/pip install mosaicml-streaming torchvision litdata "datasets>=4.4" grain torchdata
+    python -m venv ~/peers
+    ~/peers/bin/pip install mosaicml-streaming torchvision litdata "datasets>=4.4" grain torchdata
 
 A corpus of random text is built and served by the real server in a process of its own; the same windows are written in
 each tool's own format. All figures are of the trainer's process alone; what Headrace's server costs is a figure of its
@@ -162,8 +163,8 @@ def table(results: dict[str, dict[str, Any]]) -> list[str]:
     shown = [item for item in results.items() if "skip" not in item[1]]
     for name, row in sorted(shown, key=lambda item: -item[1]["tokens_cpu_s"]):
         lines.append(
-            f"{name:22} {row['tokens_s'] / 1e6:>10.0f} {row['tokens_cpu_s'] / 1e6:>16.0f} {row['first_s'] * 1e3:>16.1f} "
-            f"{row['resume_s'] * 1e3:>17.1f} {row['peak_mb']:>9.0f}"
+            f"{name:22} {row['tokens_s'] / 1e6:>10.0f} {row['tokens_cpu_s'] / 1e6:>16.0f} "
+            f"{row['first_s'] * 1e3:>16.1f} {row['resume_s'] * 1e3:>17.1f} {row['peak_mb']:>9.0f}"
         )
     return lines + [f"{name:22} left out: {row['skip']}" for name, row in results.items() if "skip" in row]
 

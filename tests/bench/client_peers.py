@@ -4,9 +4,9 @@
     client_peers.py run TOOL DATA SECONDS [STATE] ->  one JSON line: figures; the position is saved to STATE, or read
                                                       from it when it is there: then only the first batch is timed
 
-DATA holds meta.json (seq_len, batch, weights) and bin/DOMAIN.bin, int32 ids of whole windows. Each loader hands over one
-int32 tensor of batch x seq_len a step, mixed by weight and shuffled by the tool's own means, with no worker processes:
-everything runs in the trainer's process, as Headrace's client does.
+DATA holds meta.json (seq_len, batch, weights) and bin/DOMAIN.bin, int32 ids of whole windows. Each loader hands over
+one int32 tensor of batch x seq_len a step, mixed by weight and shuffled by the tool's own means, with no worker
+processes: everything runs in the trainer's process, as Headrace's client does.
 """
 
 from __future__ import annotations
