@@ -10,13 +10,11 @@
 //! The last bytes of a block are looked at again in the next one, because what follows them decides. Text that a block
 //! can't hold (a piece of more than 63 bytes, white space of several bytes) is left to the scanner of `scan`.
 
-use crate::bpe::packed::word;
+use crate::bpe::ascii::Ascii;
 use crate::bpe::scan::Cursor;
 use crate::bpe::unicode::{NUMBER, SPACE};
 
 const SIZE: usize = 64;
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x80 * ONES;
 
 /// Ends of pieces, ascending.
 pub struct Ends {
@@ -58,17 +56,9 @@ impl Ends {
     }
 }
 
-/// Classes of the bytes of a block, a bit a byte from the lowest.
-#[derive(Default)]
+/// The classes of the first `known` bytes of a block, a bit a byte.
 struct Classes {
-    letter: u64,
-    number: u64,
-    space: u64,
-    blank: u64,
-    quote: u64,
-    /// First bytes of characters that are not ASCII
-    lead: u64,
-    /// How many bytes, from the first, have their class
+    ascii: Ascii,
     known: usize,
 }
 
@@ -76,21 +66,27 @@ struct Classes {
 #[inline]
 pub fn gpt2(cursor: &Cursor, at: usize, letters: u8, ends: &mut Ends) -> usize {
     let rest = &cursor.text[at..];
-    let mut classes = Classes::default();
     let is_last = rest.len() <= SIZE;
-    if is_last {
-        let mut padded = [0; SIZE];
-        padded[..rest.len()].copy_from_slice(rest);
-        classes.look(&padded, rest.len());
-    } else {
-        classes.look(&rest[..SIZE], SIZE);
-    }
-    if classes.lead != 0 {
+    let mut classes = match rest.first_chunk() {
+        Some(block) => Classes {
+            ascii: Ascii::of(block),
+            known: SIZE,
+        },
+        None => {
+            let mut padded = [0; SIZE];
+            padded[..rest.len()].copy_from_slice(rest);
+            Classes {
+                ascii: Ascii::of(&padded),
+                known: rest.len(),
+            }
+        }
+    };
+    if classes.ascii.lead != 0 {
         classes.widen(cursor, at, letters);
     }
     let is_last = is_last && classes.known == rest.len();
     let mut begins = classes.begins(is_last);
-    let mut quotes = begins & classes.quote;
+    let mut quotes = begins & classes.ascii.quote;
     while quotes != 0 {
         begins = contracted(
             cursor,
@@ -153,33 +149,9 @@ fn below(count: usize) -> u64 {
 }
 
 impl Classes {
-    /// The ASCII characters among the first `known` of 64 bytes.
-    #[inline(always)]
-    fn look(&mut self, bytes: &[u8], known: usize) {
-        for (place, chunk) in bytes.chunks_exact(8).enumerate() {
-            let w = word(chunk);
-            let low = w & !HIGH;
-            let ascii = !w & HIGH;
-            let lower = low | (0x20 * ONES);
-            let between = |x: u64, first: u8, last: u8| {
-                (x + (0x80 - first as u64) * ONES) & !(x + (0x7f - last as u64) * ONES) & ascii
-            };
-            let is = |byte: u8| !((low ^ (byte as u64 * ONES)) + 0x7f * ONES) & ascii;
-            let blank = is(b' ');
-            let shift = 8 * place;
-            self.letter |= gather(between(lower, b'a', b'z')) << shift;
-            self.number |= gather(between(low, b'0', b'9')) << shift;
-            self.space |= gather(blank | between(low, b'\t', b'\r')) << shift;
-            self.blank |= gather(blank) << shift;
-            self.quote |= gather(is(b'\'')) << shift;
-            self.lead |= gather(w & (w << 1) & HIGH) << shift;
-        }
-        self.known = known;
-    }
-
     /// The other characters, up to the first that does not fit or is white space.
     fn widen(&mut self, cursor: &Cursor, at: usize, letters: u8) {
-        let mut leads = self.lead & below(self.known);
+        let mut leads = self.ascii.lead & below(self.known);
         while leads != 0 {
             let place = leads.trailing_zeros() as usize;
             leads &= leads - 1;
@@ -189,8 +161,8 @@ impl Classes {
                 return;
             }
             let bytes = below(width) << place;
-            self.letter |= if class & letters != 0 { bytes } else { 0 };
-            self.number |= if class & letters == 0 && class & NUMBER != 0 {
+            self.ascii.letter |= if class & letters != 0 { bytes } else { 0 };
+            self.ascii.number |= if class & letters == 0 && class & NUMBER != 0 {
                 bytes
             } else {
                 0
@@ -203,12 +175,12 @@ impl Classes {
     fn begins(&self, is_last: bool) -> u64 {
         let known = below(self.known);
         // Beyond the text stands white space: none that ends there is cut.
-        let space = self.space & known | !known;
+        let space = self.ascii.space & known | !known;
         let text = !space;
-        let (letter, number) = (self.letter & known, self.number & known);
+        let (letter, number) = (self.ascii.letter & known, self.ascii.number & known);
         let other = text & !(letter | number);
         let same = |class: u64| class & class << 1;
-        let goes_on = same(letter) | same(number) | same(other) | self.blank << 1;
+        let goes_on = same(letter) | same(number) | same(other) | self.ascii.blank << 1;
         let begins = text & !goes_on | space & (text << 1) | space & (text >> 1) | 1;
         let certain = if is_last {
             self.known
@@ -221,19 +193,13 @@ impl Classes {
     /// The end of the first piece, which this block does not hold.
     #[cold]
     fn run_on(&self, cursor: &Cursor, at: usize, letters: u8) -> usize {
-        let run = below(self.known) & !(self.blank & 1);
-        if run != 0 && self.letter & run == run {
+        let run = below(self.known) & !(self.ascii.blank & 1);
+        if run != 0 && self.ascii.letter & run == run {
             cursor.letters(at + self.known, letters)
         } else {
             cursor.gpt2(at, letters)
         }
     }
-}
-
-/// The highest bit of each byte as eight bits.
-#[inline(always)]
-fn gather(word: u64) -> u64 {
-    (word >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
 #[cfg(test)]

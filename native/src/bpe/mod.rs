@@ -7,6 +7,7 @@
 
 pub mod alphabet;
 pub mod apply;
+pub mod ascii;
 pub mod blocks;
 pub mod cache;
 pub mod cells;

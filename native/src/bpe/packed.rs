@@ -243,7 +243,7 @@ impl<S: Slot> Slots<S> {
 
     /// Put in a key that is not there; the table grows, or at its largest is emptied, when it is full.
     pub fn put(&mut self, key: &S::Key, value: S::Value) {
-        if self.filled * 2 >= self.slots.len() {
+        if self.filled * 8 >= self.slots.len() * 5 {
             self.make_room();
         }
         self.filled += 1;
