@@ -2,6 +2,7 @@
 
     --peers PYTHON   an interpreter that has other tokenizers; those it lacks are skipped, with the reason
     --data FOLDER    FOLDER/train/LANG.txt, FOLDER/dev/LANG.txt (aligned lines), FOLDER/code.txt; generated text without
+    --tools A,B      only these (see `tokenizer_peers.py`), beside this project's own
     --vocab N        size of the vocabularies (8192)
     --job encode|train|both, --mb N   megabytes of text of each set that is encoded
 
@@ -103,8 +104,9 @@ def rounds(tools: list[str], peers: str | None, times: int, job: str, *arguments
     """Medians of each tool, the tools taking turns."""
     seen: dict[str, list[dict[str, Any]]] = {}
     skipped: dict[str, str] = {}
-    for _ in range(times):
+    for number in range(times):
         for tool in (tool for tool in tools if tool not in skipped):
+            print(f"{job} round {number + 1} of {times}: {tool}", file=sys.stderr)
             python = sys.executable if tool.startswith("headrace") else peers
             found = run(python, job, tool, *arguments) if python else "no interpreter was given (--peers)"
             if isinstance(found, str):
@@ -117,7 +119,9 @@ def rounds(tools: list[str], peers: str | None, times: int, job: str, *arguments
     return {"medians": medians, "skipped": skipped}
 
 
-def bench_encode(folder: Path, peers: str | None, times: int, size: int, vocabulary: int) -> dict[str, Any]:
+def bench_encode(
+    folder: Path, tools: list[str], peers: str | None, times: int, size: int, vocabulary: int
+) -> dict[str, Any]:
     texts = {path.stem: [path] for path in sorted((folder / "train").glob("*.txt"))}
     spec = TrainSpec(vocab_size=vocabulary, variant="classical", pretokenizer="gpt2", allow_smaller=True)
     train(spec, texts)[0].save(folder / "bench.json")
@@ -127,7 +131,7 @@ def bench_encode(folder: Path, peers: str | None, times: int, size: int, vocabul
         megabytes = sum(len(text.encode()) for text in part) / 1e6
         for threads in (1, 2):
             timed = rounds(
-                list(ENCODERS),
+                tools,
                 peers,
                 times,
                 "encode",
@@ -154,8 +158,8 @@ def rates(timed: dict[str, Any], megabytes: float) -> dict[str, Any]:
     return out
 
 
-def bench_train(folder: Path, peers: str | None, times: int, vocabulary: int) -> dict[str, Any]:
-    timed = rounds(list(TRAINERS), peers, times, "train", str(vocabulary), str(folder), "1")
+def bench_train(folder: Path, tools: list[str], peers: str | None, times: int, vocabulary: int) -> dict[str, Any]:
+    timed = rounds(tools, peers, times, "train", str(vocabulary), str(folder), "1")
     out: dict[str, Any] = {"skipped": timed["skipped"]}
     for tool, row in timed["medians"].items():
         rival = timed["medians"].get("headrace classical" if TRAINERS[tool][1] == "classical" else "headrace base")
@@ -189,6 +193,7 @@ def main() -> None:
     parser.add_argument("--job", choices=["encode", "train", "both"], default="both")
     parser.add_argument("--mb", type=float)
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--tools")
     options = parser.parse_args()
     times = options.rounds or (1 if options.quick else 5)
     size = int((options.mb or (0.8 if options.quick else 14)) * 1e6)
@@ -199,11 +204,16 @@ def main() -> None:
                 (folder / path.name).symlink_to(path.resolve())
         else:
             generate(folder, size // 4)
+        wanted = options.tools.split(",") if options.tools else None
+        encoders, trainers = (
+            [tool for tool in tools if wanted is None or tool in wanted or tool.startswith("headrace")]
+            for tools in (ENCODERS, TRAINERS)
+        )
         found: dict[str, Any] = {}
         if options.job != "train":
-            found["encode"] = bench_encode(folder, options.peers, times, size, options.vocab)
+            found["encode"] = bench_encode(folder, encoders, options.peers, times, size, options.vocab)
         if options.job != "encode":
-            found["train"] = bench_train(folder, options.peers, times, options.vocab)
+            found["train"] = bench_train(folder, trainers, options.peers, times, options.vocab)
     print(json.dumps(found)) if options.json else show(found)
 
 
