@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import random
 import signal
 import threading
 import time
@@ -11,11 +14,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from headrace.proto.errors import FencedError, StaleError, UnavailableError
+from headrace.proto.errors import FencedError, HeadraceError, StaleError, UnavailableError
+from history import History, check, patiently
 from postgres import PostgresServer
 from rig import Fleet, Raw, ServerProcess, Trainer, planned_digests, serving, write_run
 
 _numbers = count()
+SLOW = os.environ.get("HEADRACE_SLOW") == "1"
+DEATHS, ROUNDS, CRASHES, AWAY = (50, 17, 100, 60.0) if SLOW else (4, 1, 3, 0.0)
 GOOD = {"a": 0.1, "b": 0.1, "c": 0.8}
 
 
@@ -63,26 +69,27 @@ def assert_planned(trainer: Trainer, store: str, steps: int) -> None:
 def test_any_of_them_may_die_and_any_of_them_may_answer(run: str, fleet: list[ServerProcess]) -> None:
     with Fleet(fleet) as raw:
         trainer = Trainer(raw, run=run, world=2).open()
-        for number in (0, 1, 2, 0):
-            trainer.take(15)
-            fleet[number].kill()
-            trainer.take(15)
-            fleet[number].start()
-        assert_planned(trainer, fleet[0].store, 120)
+        for turn in range(DEATHS):
+            trainer.take(15 if DEATHS == 4 else 3)
+            fleet[turn % 3].kill()
+            trainer.take(15 if DEATHS == 4 else 4)
+            fleet[turn % 3].start()
+        assert_planned(trainer, fleet[0].store, 120 if DEATHS == 4 else 350)
 
 
 def test_a_rolling_restart_fails_no_call(run: str, fleet: list[ServerProcess]) -> None:
     """SIGTERM one after the other: each drains, and a client with several endpoints never sees an error."""
     with Fleet(fleet) as raw:
         trainer = Trainer(raw, run=run).open()
-        for server in fleet:
-            stopper = threading.Thread(target=server.stop)
-            stopper.start()
-            trainer.take(15)
-            stopper.join()
-            server.start()
-            trainer.take(5)
-        assert_planned(trainer, fleet[0].store, 60)
+        for _ in range(ROUNDS):
+            for server in fleet:
+                stopper = threading.Thread(target=server.stop)
+                stopper.start()
+                trainer.take(15 if ROUNDS == 1 else 5)
+                stopper.join()
+                server.start()
+                trainer.take(5 if ROUNDS == 1 else 2)
+        assert_planned(trainer, fleet[0].store, 60 if ROUNDS == 1 else 21 * ROUNDS)
 
 
 def test_a_server_that_stood_still_serves_nothing_stale(run: str, fleet: list[ServerProcess]) -> None:
@@ -167,7 +174,51 @@ def test_the_store_away_serving_goes_on_up_to_the_seal(
             with pytest.raises(UnavailableError):
                 Trainer(raw, run=run, attempt=1).open()
             assert time.monotonic() - begun < 20
+            time.sleep(AWAY)
         finally:
             postgres.start()
         trainer.take(20)
         assert_planned(trainer, fleet[0].store, seal + 20)
+
+
+def test_the_store_dies_in_the_middle_of_commits(
+    run: str, fleet: list[ServerProcess], postgres: PostgresServer
+) -> None:
+    """Row 34: killed while changes are committed; what was acknowledged is there, once, in one chain."""
+    history, seed = History(), random.randrange(1 << 32)
+    dice, stop = random.Random(seed), threading.Event()
+    trouble: list[str] = []
+
+    def push(number: int) -> None:
+        with Fleet(fleet, first=number) as raw:
+            turn = 0
+            while not stop.is_set():
+                key, part = f"{number}-{turn}", 0.1 + 0.01 * (turn % 80)
+                weights = {"a": part, "b": 1 - part, "c": 0.0}
+                try:
+                    send = functools.partial(raw, "SetWeights", run=run, weights=weights, idempotency_key=key)
+                    history.note(key, patiently(send))
+                except HeadraceError as error:
+                    trouble.append(str(error))
+                turn += 1
+                time.sleep(0.05)
+
+    pushers = [threading.Thread(target=push, args=(number,)) for number in range(2)]
+    with Fleet(fleet) as raw:
+        trainer = Trainer(raw, run=run).open()
+        for thread in pushers:
+            thread.start()
+        for _ in range(CRASHES):
+            patiently(lambda: trainer.take(2))
+            time.sleep(dice.uniform(0.0, 0.2))
+            postgres.stop(signal.SIGQUIT)
+            postgres.start()
+        stop.set()
+        for thread in pushers:
+            thread.join()
+        patiently(lambda: trainer.take(5))
+        assert not trouble
+        check(trainer, history, fleet[0].store, steps=trainer.next_step)
+    print(
+        f"{CRASHES} crashes of the store, {trainer.next_step} steps, {len(history.acknowledged)} changes, seed {seed}"
+    )

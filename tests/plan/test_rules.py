@@ -131,6 +131,14 @@ def test_credit_of_a_capped_domain_goes_to_the_others_by_their_shares() -> None:
 # ---- rule 7, the end
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3, 7, 100, 101])
+def test_a_run_ends_before_the_first_step_that_cannot_be_filled(batch: int) -> None:
+    """100 windows under a cap that stops, and 100 that are given away when nobody else is there to take the rest."""
+    for policy in ("stop", "redistribute"):
+        caps = {"b": DomainPolicy(cap=Decimal(1), at_cap=policy)}
+        assert plan(spec(phase({"b": 1.0}, 300, batch=batch), caps=caps), {"b": 400}).end == 100 // batch
+
+
 def test_only_a_branch_goes_beyond_the_end() -> None:
     caps = {"b": DomainPolicy(cap=Decimal(1), at_cap="stop")}
     of = plan(spec(phase({"a": 0.5, "b": 0.5}, 300), caps=caps), {"a": 4000, "b": 400})
