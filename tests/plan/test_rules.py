@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from dataclasses import replace
@@ -18,6 +19,7 @@ from headrace.server.plan.plan import Plan
 from headrace.server.plan.spec import DomainPolicy, Point
 from headrace.server.plan.whole import NO_WINDOW
 from small import facts, phase, plan, spec, windows_of
+from small import weights as set_weights
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -95,9 +97,10 @@ def test_plan_tokens_of_a_window_follow_from_its_place_alone() -> None:
 # ---- rule 6, caps
 
 
-@pytest.mark.parametrize("cap", ["0.1", "0.5", "0.99", "1", "1.01", "2.5"])
-def test_the_last_window_before_a_cap_keeps_the_tokens_at_or_below_it(cap: str) -> None:
-    windows, real = 37, 101
+@pytest.mark.parametrize("cap", ["0.1", "0.5", "0.99", "0.994", "1", "1.01", "1.994", "2.5"])
+@pytest.mark.parametrize(("windows", "real"), [(37, 101), (50, 150)])
+def test_the_last_window_before_a_cap_keeps_the_tokens_at_or_below_it(cap: str, windows: int, real: int) -> None:
+    """Also where a window more would be a single token above it: 149 of 150 at 3 tokens a window."""
     views = {
         ("a", 4, "best_fit"): ViewFacts(windows=windows, real_tokens=real),
         ("b", 4, "best_fit"): ViewFacts(windows=900, real_tokens=3600),
@@ -149,6 +152,27 @@ def test_only_a_branch_goes_beyond_the_end() -> None:
     assert len(child.draw(25).windows) == 8
     with pytest.raises(OutOfRangeError):
         of.draw(25)
+
+
+# ---- far steps
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_far_step_is_where_a_walk_of_small_strides_comes_to(seed: int) -> None:
+    """Strides of 7 steps are never leapt over; `d0` rests for a while and keeps its credit."""
+    dice = random.Random(seed)
+    names = [f"d{number}" for number in range(dice.choice((2, 5, 24)))]
+    parts = {name: dice.random() ** 2 + 0.02 for name in names}
+    run = spec(phase(parts, 4000, batch=dice.choice((1, 7, 64))))
+    resting = {name: part for name, part in parts.items() if name != "d0"}
+    rest = {name: resting.get(name, 0.0) / sum(resting.values()) for name in names}
+    events = set_weights((), 900, 2900, **rest)
+    tokens = dict.fromkeys(names, 4000)
+    walked, leapt = plan(run, tokens, events), [plan(run, tokens, events) for _ in range(4)]
+    for step in range(0, 4000, 7):
+        walked.cursor(step)
+    for stream, step in zip(leapt, (895, 2499, 2905, 3990), strict=True):
+        assert stream.anchor(step) == walked.anchor(step), f"seed {seed}, step {step}"
 
 
 # ---- P2, said of a whole run with every kind of pass end
