@@ -21,7 +21,7 @@ class DriftSettings:
     """
 
     steps: int = 128
-    one_in: int = 256
+    one_in: int = 512
     least: int = 64
     rows: int = 256
     duty: float = 0.01

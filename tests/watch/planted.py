@@ -32,7 +32,12 @@ from headrace.tokenizer.train import train
 
 DOCUMENTS = 1500
 STEPS = 8  # of an interval
-_LETTERS = {"lat": "aäeiouübcdfghklmnprst", "pol": "aąeęioóyłbcćdśżknrstz", "cyr": "абвгдежзиклмнопрстуяы"}
+_LETTERS = {
+    "lat": "aäeiouübcdfghklmnprst",
+    "lat2": "aäeiouübcdfghklmnprst",
+    "pol": "aąeęioóyłbcćdśżknrstz",
+    "cyr": "абвгдежзиклмнопрстуяы",
+}
 
 
 class Language:
@@ -101,6 +106,7 @@ class Drift:
 DRIFTS: dict[str, Drift] = {
     "10 % of another language, same script": Drift(lambda: mixed_in("pol", 0.10)),
     "25 % of another language, same script": Drift(lambda: mixed_in("pol", 0.25)),
+    "10 % of another language, same letters": Drift(lambda: mixed_in("lat2", 0.10)),
     "5 % of another language and script": Drift(lambda: mixed_in("cyr", 0.05)),
     "one shard ten times": Drift(lambda: duplicated(10)),
     "one shard ten times, a word of each copy changed": Drift(lambda: near_duplicated(10)),

@@ -14,11 +14,11 @@ FLOOR_FACTOR = 2.0
 IN_A_ROW = 2
 THRESHOLDS: Mapping[str, float] = {
     "document_length": 0.02,
-    "token_rank": 0.004,
-    "vocabulary": 0.004,
-    "bytes_per_token": 0.004,
-    "byte_fallback": 0.004,
-    "script": 0.004,
+    "token_rank": 0.001,
+    "vocabulary": 0.001,
+    "bytes_per_token": 0.001,
+    "byte_fallback": 0.001,
+    "script": 0.001,
     "near_duplicate": 0.02,
     "loss": 0.05,
 }
