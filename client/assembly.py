@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from headrace.client.batch import Batch
@@ -15,6 +16,7 @@ from headrace.proto.errors import DataLossError, HeadraceError
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint32]
+Kind = TypeVar("Kind", bound=np.generic)
 
 
 class Assembly:
@@ -113,10 +115,10 @@ class Assembly:
             segment=head.segment,
             first_slot=self.first_slot,
             token_ids=self._ids,
-            real_ids=np.concatenate([part.real_ids for part in parts]),
-            domain=np.concatenate([part.domains for part in parts]),
+            real_ids=_whole([part.real_ids for part in parts]),
+            domain=_whole([part.domains for part in parts]),
             domain_names=self._session.domain_names,
-            loss_weight=np.concatenate([part.loss_weights for part in parts]),
+            loss_weight=_whole([part.loss_weights for part in parts]),
             edge_ends=edge_ends,
             edges=edges,
             row_digests=digests.reshape(-1, 16),
@@ -130,9 +132,16 @@ class Assembly:
 
 def _joined(parts: Sequence[tuple[Words, Words]]) -> tuple[Words, Words]:
     """Lists of rows as (ends, values), range after range."""
+    if len(parts) == 1:
+        return parts[0]
     offsets = np.cumsum([0, *(values.size for _, values in parts)]).astype(np.uint32)
     ends = [ends + offset for (ends, _), offset in zip(parts, offsets, strict=False)]
     return np.concatenate(ends), np.concatenate([values for _, values in parts])
+
+
+def _whole(arrays: Sequence[NDArray[Kind]]) -> NDArray[Kind]:
+    """One after another; most steps come in one range and are not copied again."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _mask_ends(part: Part) -> Words:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 _BATCH = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
 _TOKEN_IDS = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LITTLE: dict[Any, Any] = {kind: np.dtype(kind).newbyteorder("<") for kind in (np.uint32, np.float32)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -88,7 +89,8 @@ def _read_part(data: bytes, begin: int, end: int, id_bytes: int) -> Part:
         raise ValueError(f"{len(rest.row_digests)} bytes of row digests for {rest.rows} rows")
     mask_ends = _array(rest.mask_ends, np.uint32, rest.rows, "mask_ends") if rest.masks else np.zeros(0, np.uint32)
     masks = _array(rest.masks, np.uint32, int(mask_ends[-1]) if mask_ends.size else 0, "masks")
-    _check_masks(mask_ends, masks, rest.seq_len + 1)
+    if masks.size:
+        _check_masks(mask_ends, masks, rest.seq_len + 1)
     if len(rest.plan_hash) != 32 or len(rest.next_plan_hash) != 32:
         raise ValueError("its plan hashes are not 32 bytes each; is the server older than the client?")
     return Part(
@@ -123,7 +125,7 @@ def _check_masks(ends: NDArray[np.uint32], masks: NDArray[np.uint32], columns: i
 def _array(data: bytes, kind: Any, length: int, name: str) -> NDArray[Any]:
     if len(data) != 4 * length:
         raise ValueError(f"{name} has {len(data)} bytes, {4 * length} are due")
-    return np.frombuffer(data, dtype=np.dtype(kind).newbyteorder("<")).astype(kind)
+    return np.frombuffer(data, dtype=_LITTLE[kind]).astype(kind)
 
 
 def _find(data: bytes, begin: int, end: int, number: int) -> tuple[int, int, int]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -70,7 +69,7 @@ def export(manifest: Path, data: Path) -> None:
 def child(address: str, seconds: float, what: str, saved: Path) -> dict[str, float]:
     """Headrace's client in a process of its own: as `client_peers.run` measures the others."""
     import torch
-    from client_peers import touch
+    from client_peers import peak_mb, touch
     from headrace.client import Settings
     from headrace.client.torch import Loader
 
@@ -102,12 +101,11 @@ def child(address: str, seconds: float, what: str, saved: Path) -> dict[str, flo
         wall, used = time.perf_counter() - begun, time.process_time() - cpu
         saved.write_text(json.dumps(loader.state_dict()))
     tokens = taken * BATCH * SEQ_LEN
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "first_s": first,
         "tokens_s": tokens / wall,
         "tokens_cpu_s": tokens / used,
-        "peak_mb": peak,
+        "peak_mb": peak_mb(),
         "steps": taken,
     }
 
@@ -143,7 +141,7 @@ def measure(folder: Path, peers: str | None, quick: bool) -> dict[str, dict[str,
     run = write_run(folder, manifest, seq_len=SEQ_LEN, batch=BATCH, steps=1_000_000)
     with serving(folder, [run]) as server:
         for what in ("ids", "labels"):
-            commands[f"headrace, {what}"] = [sys.executable, __file__, "--child", what, server.address]
+            commands[f"Headrace, {what}"] = [sys.executable, __file__, "--child", what, server.address]
         rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in commands}
         for turn in range(1 if quick else 3):
             for name, command in commands.items():
