@@ -266,7 +266,7 @@ def limits(examples: int, **changes: Any) -> settings:
 
 
 def test_no_history_gives_two_streams() -> None:
-    run_state_machine_as_test(Model, settings=limits(2000 if SLOW else 12))
+    run_state_machine_as_test(Model, settings=limits(400 if SLOW else 12))
 
 
 @pytest.mark.parametrize("planted", [StaleModel, OffByOneModel])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from headrace.proto.errors import ConflictError, StaleError
 from headrace.server.plan import log
+from history import patiently
 from rig import Raw, Trainer, planned_digests, serving, write_run
 
 SLOW = os.environ.get("HEADRACE_SLOW") == "1"
@@ -27,12 +29,13 @@ def test_of_changes_at_once_one_wins_and_the_others_are_told(tmp_path: Path, cor
         def push(number: int) -> None:
             dice = random.Random(number)
             with Raw(server.address) as mine:
-                for _ in range(PUSHES):
-                    head = mine("GetRun", run="r").run.log_head
+                for turn in range(PUSHES):
+                    head = patiently(lambda: mine("GetRun", run="r")).run.log_head
                     part = dice.uniform(0.1, 0.9)
                     weights = {"a": part, "b": 1 - part, "c": 0.0}
+                    words = {"weights": weights, "expected_head": head, "idempotency_key": f"{number}-{turn}"}
                     try:
-                        answer = mine("SetWeights", run="r", weights=weights, expected_head=head, timeout=120.0)
+                        answer = patiently(functools.partial(mine, "SetWeights", run="r", **words))
                         won.append(answer.event.sequence)
                     except StaleError as error:
                         told.append(str(error))
