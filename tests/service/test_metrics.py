@@ -47,6 +47,10 @@ def test_realized_figures_count_each_confirmed_step_once(tmp_path: Path, corpus:
     assert sum(shares.values()) == pytest.approx(1)
     for domain, target in of_domains(once, "headrace_target_weight_ratio", "r").items():
         assert shares[domain] == pytest.approx(target, abs=0.02)
+    window, due = (of_domains(once, f"headrace_window_{name}_ratio", "r") for name in ("share", "target"))
+    assert window == pytest.approx(shares)  # the run is shorter than the window
+    assert due == pytest.approx(of_domains(once, "headrace_target_weight_ratio", "r"), abs=1e-6)
+    assert not of_domains(once, "headrace_domain_remaining_tokens", "r")
     run = (("run", "r"),)
     assert once["headrace_confirmed_step", run] == 40
     assert once["headrace_seal_step", run] == 48
