@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from headrace.native import Piece
 from headrace.server.plan.cursor import FIELDS, Words
-from headrace.server.plan.pieces import view_id
+from headrace.server.plan.pieces import grown, view_id
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.scaling import effective_tokens
 from headrace.server.plan.timeline import Span
 from headrace.server.plan.whole import WholePiece
 
+MUCH_PADDING = 0.1
+"""Part of a phase's rows that is padding of one domain, above which a forecast says so."""
 MANY_EPOCHS = 4.0
 """Beyond it repeated tokens lose their worth quickly (Muennighoff et al., 2023)."""
 CHUNKS = 64
@@ -262,6 +264,7 @@ def _warnings(plan: Plan, end: int, domains: tuple[DomainForecast, ...]) -> Iter
             f"{gone.first[1]} of pass {gone.first[0]} to before place {gone.end[1]} of pass {gone.end[0]}, which this "
             f"run never reads there; `headrace run explain` of the parent names them"
         )
+    yield from _padding(plan, end)
     for domain in domains:
         if domain.epochs > MANY_EPOCHS:
             yield (
@@ -277,3 +280,23 @@ def _warnings(plan: Plan, end: int, domains: tuple[DomainForecast, ...]) -> Iter
                 f"the new view at step {unread.step} leaves {unread.windows} windows ({unread.tokens} tokens) of the "
                 f"pass of domain `{domain.name}` unread"
             )
+
+
+def _padding(plan: Plan, end: int) -> Iterator[str]:
+    """Domains whose windows are so empty that a phase serves padding in their place."""
+    for shape in plan.shapes():
+        first = max(shape.from_step, plan.first)
+        if first >= min(shape.to_step, end):
+            continue
+        shares = dict(zip(plan.domains, plan.shares(first), strict=True))
+        phase = next(phase for phase in plan.spec.phases if phase.name == shape.phase)
+        for name, share in shares.items():
+            view = grown(plan.facts, name, phase, plan.grows(plan.span(first))).view
+            room = view.windows * phase.seq_len
+            rows = int(share) / WINDOW
+            if room and rows * (1 - view.real_tokens / room) > MUCH_PADDING:
+                yield (
+                    f"windows of domain `{name}` are {view.real_tokens / room:.1%} full in phase `{shape.phase}`: its "
+                    f"weight of real tokens takes {rows:.1%} of the rows there, mostly padding; give it less weight, "
+                    f"a smaller seq_len, best_fit packing, or more text"
+                )

@@ -139,3 +139,18 @@ def test_the_table_has_a_line_for_each_domain() -> None:
     math = next(line for line in lines if line.startswith("math"))
     assert math.split()[:5] == ["math", "25.00K", "150.00K", "6.000", "87.8%"]
     assert sum(line.startswith("warning: ") for line in lines) == 1
+
+
+def test_a_domain_smaller_than_a_window_is_read_with_padding_and_named() -> None:
+    """One document of 5 tokens at rows of 2,048, at weight 0.3 and alone: counted exactly, and said before it runs."""
+    mixed = spec(phase({"a": 0.7, "tiny": 0.3}, 1000, seq_len=2048, batch=8))
+    stream = plan(mixed, {"a": 400_000, "tiny": 5})
+    tokens = dict(zip(stream.domains, map(int, stream.cursor(1000).tokens), strict=True))
+    assert tokens["tiny"] / sum(tokens.values()) == pytest.approx(0.3, abs=0.02)
+    warnings = make_forecast(stream).warnings
+    assert any("windows of domain `tiny` are 0.2% full in phase `p`" in warning for warning in warnings)
+    assert any("`tiny` is read" in warning for warning in warnings)
+    assert not any("windows of domain `a`" in warning for warning in warnings)
+    alone = plan(spec(phase({"tiny": 1.0}, 5, seq_len=2048, batch=2)), {"tiny": 5})
+    assert int(alone.cursor(5).tokens[0]) == 5 * 10
+    assert make_forecast(alone).domains[0].epochs == 10.0

@@ -94,6 +94,20 @@ def test_plan_tokens_of_a_window_follow_from_its_place_alone() -> None:
         assert int(stream.cursor(step).tokens[0]) == whole * real + index * real // windows
 
 
+# ---- rule 4, the end of a pass
+
+
+@pytest.mark.parametrize("windows", [80, 81])
+@pytest.mark.parametrize("saved", [9, 10, 11])
+def test_a_cursor_saved_around_the_end_of_a_pass_goes_on_exactly(windows: int, saved: int) -> None:
+    """A pass of exactly 10 batches, and one of a window more."""
+    stream = plan(spec(phase({"a": 1.0}, 40, batch=8)), {"a": windows * 4})
+    resumed = Plan(stream.spec, stream.facts, (), [(saved, stream.anchor(saved))])
+    found = windows_of(resumed, "a", range(saved, 30))
+    assert [(number, index) for number, index, _ in found] == [divmod(n, windows) for n in range(8 * saved, 240)]
+    assert found == windows_of(stream, "a", range(30))[8 * saved :]
+
+
 # ---- rule 6, caps
 
 
