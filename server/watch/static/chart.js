@@ -129,7 +129,7 @@ function options(box, lines, mode, state) {
   return {
     width: box.clientWidth,
     height: HEIGHT,
-    padding: [10, 26, 0, 0],
+    padding: [10, 36, 0, 0],
     legend: { show: false },
     cursor: { points: { size: 6 }, drag: { x: true, y: false } },
     scales: { x: { time: false }, y: { range: (plot, low, high) => (mode === "off" ? settled(plot) : [Math.min(0, low), high * 1.04 || 1]) } },
