@@ -1,10 +1,12 @@
-"""Drift of a run's last intervals, from store and corpus with no server: what the server's watch would say of them.
+"""Drift of a run's last intervals, from store and corpus with no server, by the features and the rule of the watch.
 
-Which windows are looked at is a pure function of plan and interval, so the figures are the watch's own, except that it
-may have gathered a rare domain's windows for longer.
+It looks at more windows than a server that also serves: at least eight of each domain and interval on average, so that
+a few intervals are enough for a figure. Which windows those are is a pure function of plan and interval.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.text_encoder import load_tokenizer, tables_of
@@ -14,13 +16,15 @@ from headrace.server.watch.drift_figures import DriftFigure
 from headrace.server.watch.drift_sample import choose, observe
 from headrace.server.watch.drift_settings import DriftSettings
 
+_WINDOWS_OF_A_DOMAIN = 8
+
 
 def last_figures(view: View, intervals: int, settings: DriftSettings | None = None) -> tuple[DriftFigure, ...]:
     """The newest figure of each domain, feature and comparison, after so many whole intervals of one shape.
 
     Raises DataLossError when a window cannot be read.
     """
-    settings = settings or DriftSettings()
+    settings = settings or replace(DriftSettings(), least=_WINDOWS_OF_A_DOMAIN * len(view.plan.domains))
     end = view.run.confirmed // settings.steps
     first = max(0, end - intervals, -(-view.plan.first // settings.steps))
     if end <= first:
