@@ -9,7 +9,7 @@ from headrace.server.control.losses import DomainLoss
 from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.token_tables import TOKEN_FEATURES
 from headrace.server.watch.drift.features import LOSS_BINS, loss_bin, one_hot, reference
-from headrace.server.watch.drift.near_duplicates import History, expected_rate
+from headrace.server.watch.drift.near_duplicates import HISTORY, History, expected_rate
 from headrace.server.watch.drift.rule import Rule
 from headrace.server.watch.drift.series import Comparison, Series
 from headrace.server.watch.drift_sample import Observation
@@ -18,14 +18,19 @@ _LEAST_LOSSES = 16  # steps
 
 
 class DomainDrift:
-    """Mutable. The reference is the profile that the manifest records, with its count of exact duplicates."""
+    """Mutable. The reference is the profile that the manifest records, with its count of exact duplicates.
 
-    def __init__(self, profile: Profile, *, documents: int, duplicates: int, rule: Rule) -> None:
+    `remembered`: documents that near-duplicates are looked for among.
+    """
+
+    def __init__(
+        self, profile: Profile, *, documents: int, duplicates: int, rule: Rule, remembered: int = HISTORY
+    ) -> None:
         names = ("document_length", *TOKEN_FEATURES)
         self._series = {name: Series(name, reference(profile, name), rule) for name in names}
         self._repeats = Series("near_duplicate", None, rule)
         self._losses = Series("loss", None, rule, only_rising=True, least_units=_LEAST_LOSSES)
-        self._history = History()
+        self._history = History(remembered)
         self._documents = documents
         self._duplicates = duplicates
 

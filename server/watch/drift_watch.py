@@ -22,6 +22,7 @@ from headrace.server.corpus.token_tables import TokenTables
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.logs import remedy_of, told
 from headrace.server.service.view import View
+from headrace.server.watch.drift.near_duplicates import HISTORY
 from headrace.server.watch.drift.series import Comparison
 from headrace.server.watch.drift_domain import DomainDrift
 from headrace.server.watch.drift_figures import DriftFigure
@@ -31,6 +32,8 @@ from headrace.server.watch.drift_settings import DriftSettings
 logger = logging.getLogger("headrace.drift")
 
 _HISTORY_FIGURES = 20_000
+_MOST_REMEMBERED = 1 << 18  # documents of all domains together, about 200 bytes each
+_LEAST_REMEMBERED = 256
 _Result = TypeVar("_Result")
 
 
@@ -117,6 +120,7 @@ class DriftWatch:
                 documents=record.total("documents") if record else 0,
                 duplicates=record.duplicates if record else 0,
                 rule=self.settings.rule,
+                remembered=min(HISTORY, max(_LEAST_REMEMBERED, _MOST_REMEMBERED // len(view.plan.domains))),
             )
         return self._domains[name]
 
