@@ -29,10 +29,10 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def page_of(browser: Browser, *, server_goes: bool = False, **options: Any) -> Iterator[Page]:
+def page_of(browser: Browser, *, expected: str = "", **options: Any) -> Iterator[Page]:
     """A page in a context of its own. What its scripts complain of fails the test, the policy's refusals too.
 
-    With `server_goes` the browser may say that nobody answers.
+    `expected` is what the browser may say of a server that goes or refuses.
     """
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
@@ -41,7 +41,7 @@ def page_of(browser: Browser, *, server_goes: bool = False, **options: Any) -> I
     page.on("pageerror", lambda error: complaints.append(str(error)))
     try:
         yield page
-        assert not [said for said in complaints if not (server_goes and "net::ERR_" in said)]
+        assert not [said for said in complaints if not (expected and expected in said)]
     finally:
         context.close()
 

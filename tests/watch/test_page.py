@@ -72,7 +72,7 @@ def test_figures_change_while_the_run_goes_on(browser: Browser, tmp_path: Path, 
     with serving(tmp_path, [write_run(tmp_path, corpus)]) as server, Raw(server.address) as raw:
         trainer = Trainer(raw).open().take(12)
         trainer.settle()
-        with page_of(browser, server_goes=True) as page:
+        with page_of(browser, expected="net::ERR_") as page:
             open_page(page, server)
             expect(page.locator("#tiles .value").first).to_have_text("12")
             trainer.take(9).settle()
@@ -85,6 +85,24 @@ def test_figures_change_while_the_run_goes_on(browser: Browser, tmp_path: Path, 
             server.start()
             expect(page.locator("#link")).to_have_attribute("data-state", "live", timeout=20_000)
             expect(page.locator("#failure")).to_be_hidden()
+
+
+def test_a_page_too_many_asks_instead(browser: Browser, server: ServerProcess) -> None:
+    with page_of(browser, expected="429") as page:
+        page.route("**/stream", lambda route: route.fulfill(status=429, body="{}"))
+        page.goto(f"http://127.0.0.1:{server.metrics_port}/")
+        expect(page.locator("#link-text")).to_contain_text("Refreshed every few seconds")
+        expect(page.locator("#mixture tbody tr")).to_have_count(20)
+
+
+def test_a_run_that_cannot_be_shown_says_why(browser: Browser, server: ServerProcess) -> None:
+    with page_of(browser, expected="409") as page:
+        said = '{"error": {"kind": "ConflictError", "message": "the corpus is another one"}}'
+        page.route("**/pretrain-7b*/**", lambda route: route.fulfill(status=409, body=said))
+        page.route("**/pretrain-7b", lambda route: route.fulfill(status=409, body=said))
+        page.goto(f"http://127.0.0.1:{server.metrics_port}/")
+        expect(page.locator("#link-text")).to_have_text("the corpus is another one")
+        expect(page.locator("#batch-line")).to_have_text("the corpus is another one")
 
 
 def test_keyboard_reaches_and_works_everything(browser: Browser, server: ServerProcess) -> None:

@@ -15,6 +15,7 @@ async function get(url) {
 }
 
 export const runs = () => get("/api/runs");
+export const snapshot = (run) => get(path(run));
 export const log = (run, before) => get(path(run, `/log?before=${before}`));
 export const batch = (run, step) => get(path(run, step === null ? "/batch" : `/batch?step=${step}`));
 export const row = (run, step, slot, tokens) => get(path(run, `/batch?step=${step}&slot=${slot}&tokens=${tokens}`));
@@ -25,15 +26,15 @@ export function history(run, domains) {
 }
 
 const SILENT = 15000;
+const AWAY = "No answer from the server; trying again";
 
-// The snapshots of a run as they come; `state` is told live, wait or lost. A connection that says nothing is made anew.
+// The snapshots of a run as they come; `onState` is told live, wait or lost, and why. A connection that says nothing is
+// made anew. Where the server takes no more streams, the page asks every few seconds instead.
 export class Stream {
   constructor(run, onSnapshot, onState) {
-    this.run = run;
-    this.onSnapshot = onSnapshot;
-    this.onState = onState;
+    Object.assign(this, { run, onSnapshot, onState, ended: false });
     this.open();
-    this.timer = setInterval(() => this.check(), 2000);
+    this.timer = setInterval(() => this.check(), 3000);
   }
 
   open() {
@@ -45,11 +46,23 @@ export class Stream {
     });
     this.source.addEventListener("beat", () => this.alive());
     this.source.addEventListener("refused", () => location.assign("/login"));
-    this.source.addEventListener("failed", (event) => this.onState("wait", JSON.parse(event.data).message));
+    this.source.addEventListener("failed", (event) => this.onState("lost", JSON.parse(event.data).message));
     this.source.addEventListener("error", () => {
-      this.onState("lost", "No answer from the server; trying again");
-      if (this.source.readyState === EventSource.CLOSED) runs().catch(() => {}); // leads to the login if that is why
+      if (this.source.readyState === EventSource.CLOSED) this.ask();
+      else this.onState("lost", AWAY);
     });
+  }
+
+  // The server has answered, but with no stream: its words say why, or the figures come without one.
+  async ask() {
+    try {
+      const found = await snapshot(this.run);
+      if (this.ended) return;
+      this.onSnapshot(found);
+      this.onState("wait", "Refreshed every few seconds: many pages are connected");
+    } catch (error) {
+      if (!this.ended && !(error instanceof Refused)) this.onState("lost", error instanceof TypeError ? AWAY : error.message);
+    }
   }
 
   alive() {
@@ -60,12 +73,13 @@ export class Stream {
   check() {
     const closed = this.source.readyState === EventSource.CLOSED;
     if (!closed && performance.now() - this.heard < SILENT) return;
-    this.onState("lost", "No answer from the server; trying again");
+    if (!closed) this.onState("lost", AWAY);
     this.source.close();
     this.open();
   }
 
   close() {
+    this.ended = true;
     clearInterval(this.timer);
     this.source.close();
   }
