@@ -2,6 +2,8 @@
 //!
 //! Each row is read from the kernel's page cache straight into its place in the answer; rows are filled in parallel.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::ends::ends_within;
@@ -179,6 +181,39 @@ pub struct Parts<'a> {
     pub lengths: &'a [u32],
 }
 
+/// The tokens around parts of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    stream: u32,
+    start: u64,
+    end: u64,
+}
+
+impl Span {
+    /// Bytes that are read in the time that one more read takes.
+    const READ_BYTES: u64 = 4096;
+    const LEAST_PARTS: usize = 16;
+
+    /// The span of whole documents that are many and close together; None when they are better read one by one.
+    fn of(parts: &Parts<'_>, range: Range<usize>, id_bytes: usize) -> Option<Self> {
+        if !parts.whole || range.len() < Self::LEAST_PARTS {
+            return None;
+        }
+        let streams = &parts.streams[range.clone()];
+        let stream = streams[0];
+        if stream == PADDING || streams.iter().any(|&other| other != stream) {
+            return None;
+        }
+        let ends = range
+            .clone()
+            .map(|part| parts.starts[part].checked_add(u64::from(parts.lengths[part])));
+        let start = *parts.starts[range.clone()].iter().min()?;
+        let end = ends.collect::<Option<Vec<u64>>>()?.into_iter().max()?;
+        let bytes = (end - start).checked_mul(id_bytes as u64)?;
+        (bytes <= Self::READ_BYTES * range.len() as u64).then_some(Self { stream, start, end })
+    }
+}
+
 /// The shards of a corpus, opened read-only.
 #[derive(Debug)]
 pub struct Store {
@@ -288,9 +323,13 @@ impl Store {
         } else {
             parts.ends[row - 1] as usize
         };
+        let range = first..parts.ends[row] as usize;
+        if let Some(span) = Span::of(&parts, range.clone(), self.id_bytes) {
+            return self.fill_from(span, parts, range, out, reader);
+        }
         let mut edges: Vec<u32> = Vec::new();
         let mut done = 0;
-        for part in first..parts.ends[row] as usize {
+        for part in range {
             let length = parts.lengths[part] as usize * self.id_bytes;
             let base = (done / self.id_bytes) as u32;
             let Some(target) = out.get_mut(done..done + length) else {
@@ -317,6 +356,40 @@ impl Store {
         }
         self.pad(&mut out[done..]);
         Ok(edges)
+    }
+
+    /// A row of many small parts that lie close together: read once as a whole.
+    fn fill_from<'a>(
+        &'a self,
+        span: Span,
+        parts: Parts<'_>,
+        range: Range<usize>,
+        out: &mut [u8],
+        reader: &mut Reader<'a>,
+    ) -> Result<Vec<u32>> {
+        let mut held = std::mem::take(&mut reader.span);
+        held.resize((span.end - span.start) as usize * self.id_bytes, 0);
+        let read = self
+            .stream(span.stream)
+            .and_then(|stream| stream.copy(span.start, &mut held, self.id_bytes, reader));
+        let mut edges: Vec<u32> = Vec::with_capacity(range.len());
+        let mut done = 0;
+        for part in range.clone() {
+            let from = (parts.starts[part] - span.start) as usize * self.id_bytes;
+            let length = parts.lengths[part] as usize * self.id_bytes;
+            let Some(target) = out.get_mut(done..done + length) else {
+                let what = "a row holds more ids than it has room for".to_owned();
+                return Err(StoreError::Range(what));
+            };
+            target.copy_from_slice(&held[from..from + length]);
+            if done > 0 && length > 0 {
+                edges.push((done / self.id_bytes) as u32);
+            }
+            done += length;
+        }
+        self.pad(&mut out[done..]);
+        reader.span = held;
+        read.map(|()| edges)
     }
 
     fn pad(&self, out: &mut [u8]) {

@@ -109,7 +109,7 @@ impl Store {
             .map_init(Reader::default, |reader, pair| {
                 let (_, lengths) =
                     reader.settled(|reader| stream.lengths(pair[0], pair[1], reader))?;
-                Ok(pack(&lengths, seq_len).len() as u32)
+                Ok(pack(&lengths, seq_len).windows() as u32)
             })
             .collect::<Result<_>>()?;
         Ok(Groups {
@@ -133,12 +133,12 @@ impl Store {
                 let stream = self.stream(stream)?;
                 let (start, lengths) =
                     reader.settled(|reader| stream.lengths(first, end, reader))?;
-                let windows = pack(&lengths, seq_len);
+                let packed = pack(&lengths, seq_len);
                 let starts = document_starts(start, &lengths);
                 rows.into_iter()
                     .map(|row| {
                         let number = asks[row].number as usize;
-                        let window = windows.get(number).ok_or_else(|| {
+                        let window = packed.window(number).ok_or_else(|| {
                             StoreError::Range(format!("the group has no window {number}"))
                         })?;
                         Ok((

@@ -3,7 +3,6 @@
 pub mod best_fit;
 pub mod bpe;
 pub mod digest;
-
 pub mod documents;
 pub mod ends;
 pub mod gather;

@@ -14,6 +14,8 @@ pub struct Reader<'a> {
     looks: Vec<Look<'a>>,
     block: Vec<u8>,
     bytes: Vec<u8>,
+    /// Room for a run of ids that many parts are copied out of.
+    pub span: Vec<u8>,
     /// Ends of the documents of the batch read last, from its start in tokens; the first is 0.
     pub ends: Vec<u64>,
     /// Address of the shard and position in it of those ends.

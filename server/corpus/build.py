@@ -161,8 +161,7 @@ def build_units(
     check: bool = False,
 ) -> list[Outcome]:
     """Builds the units of some tasks of a plan, in any order and on any number of workers."""
-    for folder in (plan.spec.out_path / "store").glob("*/"):
-        sweep(folder)
+    _sweep(plan)
     done = [0, 0, 0]
     total = sum(task.source.stamp()[0] for task in tasks)
 
@@ -177,7 +176,16 @@ def build_units(
     checked = [replace(task, check=check) for task in tasks]
     # A process takes a second to start; smaller corpora are built faster by the threads of this one.
     worth = min(cores, -(-total // _BYTES_A_WORKER))
-    return run_tasks(checked, workers=worth if workers is None else workers, cores=cores, progress=advance)
+    try:
+        return run_tasks(checked, workers=worth if workers is None else workers, cores=cores, progress=advance)
+    except BaseException:
+        _sweep(plan)  # of the workers that were stopped because another one failed
+        raise
+
+
+def _sweep(plan: BuildPlan) -> None:
+    for folder in (plan.spec.out_path / "store").glob("*/"):
+        sweep(folder)
 
 
 def build_share(

@@ -97,8 +97,11 @@ def bench_build(root: Path, times: int, peers: str | None) -> dict[str, Any]:
         found[f"build, {len(files)} files, {workers} workers"] = _rates(
             timed, whole, Corpus.open(root / "out1").tokens("d")
         )
-    for tool in ("megatron-style", "datasets.map", "datatrove") if peers else ():
-        found[tool] = _peer(str(peers), tool, data, root, size)
+    for tool in ("megatron-style", "datasets.map", "datatrove"):
+        for workers in (1, 2) if peers else ():
+            found[f"{tool}, {workers} workers"] = _peer(str(peers), tool, files, root, whole, workers)
+    if not peers:
+        found["other tools"] = {"skipped": "no --peers: name a Python that has tokenizers, datasets and datatrove"}
     return found
 
 
@@ -117,14 +120,19 @@ def _rates(timed: tuple[float, float], size: int, tokens: int) -> dict[str, Any]
     }
 
 
-def _peer(python: str, tool: str, data: Path, root: Path, size: int) -> dict[str, Any]:
+def _peer(python: str, tool: str, files: list[Path], root: Path, size: int, workers: int) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(dir=root))
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [python, str(HERE / "corpus_peers.py"), tool, str(data), str(root / "tokenizer.json"), str(folder), "1"]
+    raw = folder / "raw"
+    raw.mkdir()
+    for file in files:
+        (raw / file.name).hardlink_to(file)
+    script = str(HERE / "corpus_peers.py")
+    command = [python, script, tool, str(raw), str(root / "tokenizer.json"), str(folder), str(workers)]
     used = cpu()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr else "no message"}
+        return {"skipped": done.stderr.strip().splitlines()[-1] if done.stderr else "no message"}
     said = json.loads(done.stdout.strip().splitlines()[-1])
     return _rates((said["seconds"], cpu() - used), size, said["tokens"])
 

@@ -1,12 +1,13 @@
 """Other tools' way from JSON Lines to token ids, run by `bench_corpus.py --peers PYTHON` in that interpreter.
 
-    corpus_peers.py TOOL DATA.jsonl TOKENIZER.json FOLDER WORKERS   ->   one JSON line: seconds, tokens
+    corpus_peers.py TOOL RAW TOKENIZER.json FOLDER WORKERS   ->   one JSON line: seconds, tokens
 
-All take the same tokenizer.json (the Hugging Face layout) and write token ids to FOLDER.
+All take the JSON Lines in RAW and the same tokenizer.json (the Hugging Face layout), and write ids to FOLDER.
 """
 
 from __future__ import annotations
 
+import fileinput
 import json
 import multiprocessing
 import sys
@@ -34,7 +35,8 @@ def megatron_style(data: str, tokenizer: str, folder: Path, workers: int) -> int
     import numpy as np
 
     total = 0
-    with open(data, encoding="utf-8") as lines, (folder / "out.bin").open("wb") as out:
+    files = sorted(str(path) for path in Path(data).iterdir())
+    with fileinput.input(files, encoding="utf-8") as lines, (folder / "out.bin").open("wb") as out:
         if workers == 1:
             load(tokenizer)
             found = map(encode_line, lines)
@@ -56,7 +58,12 @@ def datasets_map(data: str, tokenizer: str, folder: Path, workers: int) -> int:
     def encode(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
         return {"ids": [each.ids for each in _tokenizer.encode_batch(batch["text"])]}
 
-    rows = datasets.load_dataset("json", data_files=data, split="train", cache_dir=str(folder / "cache"))
+    rows = datasets.load_dataset(
+        "json",
+        data_files=sorted(str(path) for path in Path(data).iterdir()),
+        split="train",
+        cache_dir=str(folder / "cache"),
+    )
     mapped = rows.map(encode, batched=True, remove_columns=rows.column_names, num_proc=workers if workers > 1 else None)
     return sum(len(chunk.flatten()) for chunk in mapped.data["ids"].chunks)
 
@@ -67,12 +74,11 @@ def datatrove(data: str, tokenizer: str, folder: Path, workers: int) -> int:
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.pipeline.tokens import DocumentTokenizer
 
-    path = Path(data)
     pipeline = [
-        JsonlReader(str(path.parent), glob_pattern=path.name),
+        JsonlReader(data, glob_pattern="*.jsonl"),
         DocumentTokenizer(str(folder / "tokens"), tokenizer_name_or_path=tokenizer, shuffle_documents=False),
     ]
-    LocalPipelineExecutor(pipeline, tasks=1, workers=1, logging_dir=str(folder / "logs")).run()
+    LocalPipelineExecutor(pipeline, tasks=workers, workers=workers, logging_dir=str(folder / "logs")).run()
     return sum(each.stat().st_size for each in (folder / "tokens").glob("*.ds")) // 2
 
 

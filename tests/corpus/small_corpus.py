@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from headrace.native import Texts
+from headrace.server.corpus.account import Account
+from headrace.server.corpus.bytestream import Source
 from headrace.server.corpus.manifest import Corpus
-from headrace.server.corpus.spec import CorpusSpec
+from headrace.server.corpus.readers import read_rows
+from headrace.server.corpus.spec import CorpusSpec, DomainSpec
 from headrace.tokenizer.tokenizer import Tokenizer
 
 SPECIALS = ("<|endoftext|>", "<|pad|>")
@@ -44,6 +48,22 @@ def write_jsonl(path: Path, records: Iterable[Mapping[str, Any] | str]) -> Path:
     whole = [record if isinstance(record, Mapping) else {"text": record} for record in records]
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in whole), encoding="utf-8")
     return path
+
+
+def all_of(texts: Texts) -> list[str]:
+    return [texts[number] for number in range(len(texts))]
+
+
+def read(path: Path, **options: Any) -> tuple[list[str], Account]:
+    """The texts of a source file, and its books."""
+    spec = DomainSpec(name="d", files=("*",), **options)
+    account = Account(path.name, spec)
+    source = Source(str(path), path.name)
+    texts = [text for rows in account.admit(read_rows(source, spec, account.notes)) for text in all_of(rows.texts)]
+    assert account.read == len(texts) + account.rejected.total()
+    assert source.size == path.stat().st_size
+    assert source.hash
+    return texts, account
 
 
 def spec_of(root: Path, domains: str, corpus: str = "") -> CorpusSpec:

@@ -17,7 +17,6 @@ import pytest
 import zstandard
 from headrace.native import Texts
 from headrace.proto.errors import ConfigError, DataLossError, HeadraceError
-from headrace.server.corpus.account import Account
 from headrace.server.corpus.bytestream import Source, SourceError
 from headrace.server.corpus.documents import DocumentError
 from headrace.server.corpus.jsonl import careful
@@ -25,21 +24,7 @@ from headrace.server.corpus.readers import read_rows
 from headrace.server.corpus.spec import DomainSpec
 from hypothesis import given
 from hypothesis import strategies as st
-
-
-def all_of(texts: Texts) -> list[str]:
-    return [texts[number] for number in range(len(texts))]
-
-
-def read(path: Path, **options: Any) -> tuple[list[str], Account]:
-    spec = DomainSpec(name="d", files=("*",), **options)
-    account = Account(path.name, spec)
-    source = Source(str(path), path.name)
-    texts = [text for rows in account.admit(read_rows(source, spec, account.notes)) for text in all_of(rows.texts)]
-    assert account.read == len(texts) + account.rejected.total()
-    assert source.size == path.stat().st_size
-    assert source.hash
-    return texts, account
+from small_corpus import all_of, read
 
 
 def hash_of(texts: list[str]) -> str:
