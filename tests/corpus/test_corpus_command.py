@@ -91,3 +91,21 @@ def test_mistakes_are_messages_with_exit_code_two(toml: Path) -> None:
 
 def test_not_built_yet(toml: Path) -> None:
     assert "make it with: headrace corpus build" in run("show", toml, code=1).stderr
+
+
+def test_mistakes_in_the_file_end_with_code_2_and_name_file_and_remedy(toml: Path) -> None:
+    good = toml.read_text(encoding="utf-8")
+    toml.write_text(good.replace("raw/*", "raw/*.none"), encoding="utf-8")
+    assert "no file matches `raw/*.none`" in run("build", toml, code=2).stderr
+    toml.write_text(good + 'text = "body"\n', encoding="utf-8")
+    said = run("build", toml, code=1).stderr
+    assert "raw/a.jsonl:1: no field `body`; fields seen: text; name the field that holds the text" in said
+    toml.write_text(good + 'text = "body"\non_bad = "skip"\n', encoding="utf-8")
+    said = run("build", toml, code=2).stderr
+    assert "`raw/a.jsonl`: none of its 34 rows is usable" in said
+    assert 'text = "body"' in said
+    toml.write_text(good, encoding="utf-8")
+    (toml.parent / "raw/a.jsonl").write_text("", encoding="utf-8")
+    assert "read from `raw/a.jsonl` (0 bytes)" in run("build", toml, code=2).stderr
+    (toml.parent / "tokenizer.json").unlink()
+    assert "headrace tokenizer train" in run("build", toml, code=2).stderr
