@@ -3,7 +3,8 @@
     python tests/bench/bench_serve.py [--quick] [--json]
 
 Three processes: our server on a corpus of random text, a server that answers with fresh bytes of the same size and does
-nothing else (the limit), and this client, which asks both with the same loop of unary calls. Digests are made and sent,
+nothing else (the limit), and this client, which asks both in the same way: by unary calls, and over one stream with as
+many ranges under way, asked for again in one message as half of them are answered. Digests are made and sent,
 nothing is checked on this side. Figures are medians over repetitions; blocks of the two servers alternate.
 """
 
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import grpc
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 OPTIONS = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
+Figures = dict[str, float]
 SEQ_LEN = 4096
 BATCH = 512
 
@@ -46,8 +48,14 @@ async def limit_server() -> None:
         return bytes(source[at : at + int(request)])
 
     server = grpc.aio.server(options=OPTIONS)
-    handler = grpc.unary_unary_rpc_method_handler(get)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("limit.Limit", {"Get": handler}),))
+
+    async def stream(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        async for request in requests:
+            for size in request.split():
+                yield await get(size, context)
+
+    methods = {"Get": grpc.unary_unary_rpc_method_handler(get), "Stream": grpc.stream_stream_rpc_method_handler(stream)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("limit.Limit", methods),))
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
     await server.start()
     await server.wait_for_termination()
@@ -59,7 +67,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def block(ask: Callable[[], Awaitable[bytes]], in_flight: int, seconds: float, pid: int) -> dict[str, float]:
+async def block(ask: Callable[[], Awaitable[bytes]], in_flight: int, seconds: float, pid: int) -> Figures:
     """Keeps `in_flight` calls under way for some seconds."""
     sizes: list[int] = []
     latencies: list[float] = []
@@ -71,8 +79,35 @@ async def block(ask: Callable[[], Awaitable[bytes]], in_flight: int, seconds: fl
             sizes.append(len(await ask()))
             latencies.append(time.perf_counter() - begun)
 
+    return await timed(lambda: asyncio.gather(*(worker() for _ in range(in_flight))), sizes, latencies, pid)
+
+
+async def stream_block(call: Any, message: Callable[[int], bytes], in_flight: int, seconds: float, pid: int) -> Figures:
+    """Keeps `in_flight` ranges under way in one stream for some seconds; `message` asks for a number of them."""
+    sizes: list[int] = []
+    latencies: list[float] = []
+    refill = max(1, in_flight // 2)
+
+    async def run() -> None:
+        asked = [time.perf_counter()] * in_flight
+        until = asked[0] + seconds
+        await call.write(message(in_flight))
+        while asked[0] < until:
+            for _ in range(refill):
+                sizes.append(len(await call.read()))
+                latencies.append(time.perf_counter() - asked.pop(0))
+            asked += [time.perf_counter()] * refill
+            await call.write(message(refill))
+        for _ in asked:
+            await call.read()
+
+    return await timed(run, sizes, latencies, pid)
+
+
+async def timed(run: Callable[[], Awaitable[Any]], sizes: list[int], latencies: list[float], pid: int) -> Figures:
+    """Figures of what `run` has moved."""
     server, client, begun = cpu_seconds(pid), time.process_time(), time.perf_counter()
-    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    await run()
     wall = time.perf_counter() - begun
     cpu = cpu_seconds(pid) - server + time.process_time() - client
     latencies.sort()
@@ -105,22 +140,41 @@ async def measure(ours: Any, limit: subprocess.Popen[str], limit_port: int, quic
         for kib in sizes:
             count = max(1, min(BATCH, opened.max_rows, (kib << 10) // row_bytes))
 
-            def ours_ask(count: int = count) -> Awaitable[bytes]:
+            def a_range(count: int = count) -> dict[str, int]:
                 slot = random.randrange(BATCH // count) * count
-                request = pb.GetBatchRequest(
-                    run_id=opened.run_id, lease=opened.lease, step=random.randrange(8), first_slot=slot, rows=count
-                )
+                return {"step": random.randrange(8), "first_slot": slot, "rows": count}
+
+            def ours_ask(a_range: Callable[[], dict[str, int]] = a_range) -> Awaitable[bytes]:
+                request = pb.GetBatchRequest(run_id=opened.run_id, lease=opened.lease, **a_range())
                 return get_batch(request.SerializeToString())
+
+            def ours_message(number: int, a_range: Callable[[], dict[str, int]] = a_range) -> bytes:
+                ranges = [pb.RowRange(**a_range()) for _ in range(number)]
+                request = pb.StreamBatchesRequest(run_id=opened.run_id, lease=opened.lease, ranges=ranges)
+                return request.SerializeToString()
 
             size = str(len(await ours_ask())).encode()
             for in_flight in (4,) if quick else (1, 4, 8):
-                found: dict[str, list[dict[str, float]]] = {"headrace": [], "raw grpc": []}
+                found: dict[str, list[Figures]] = {
+                    f"{server} {way}": [] for way in ("calls", "stream") for server in ("headrace", "raw grpc")
+                }
                 for _ in range(2 if quick else 5):
                     seconds = 0.5 if quick else 0.8
-                    found["headrace"].append(await block(ours_ask, in_flight, seconds, ours.process.pid))
-                    found["raw grpc"].append(
-                        await block(lambda size=size: get_limit(size), in_flight, seconds, limit.pid)
+                    mine, bare_pid = ours.process.pid, limit.pid
+                    found["headrace calls"].append(await block(ours_ask, in_flight, seconds, mine))
+                    found["raw grpc calls"].append(
+                        await block(lambda size=size: get_limit(size), in_flight, seconds, bare_pid)
                     )
+                    call = channel.stream_stream(f"{service}StreamBatches")()
+                    found["headrace stream"].append(await stream_block(call, ours_message, in_flight, seconds, mine))
+                    call.cancel()
+                    call = bare.stream_stream("/limit.Limit/Stream")()
+                    found["raw grpc stream"].append(
+                        await stream_block(
+                            call, lambda number, size=size: b" ".join([size] * number), in_flight, seconds, bare_pid
+                        )
+                    )
+                    call.cancel()
                 for name, blocks in found.items():
                     median = {key: statistics.median(one[key] for one in blocks) for key in blocks[0]}
                     tokens = median["bytes_s"] * (count * SEQ_LEN / int(size))
@@ -130,12 +184,16 @@ async def measure(ours: Any, limit: subprocess.Popen[str], limit_port: int, quic
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """Lines for people: each of ours beside its limit."""
-    lines = ["  KiB  in flight   M tokens/s   of raw gRPC   M tokens/CPU-s   p50/p99 us (raw p50/p99)"]
+    lines = [
+        "  KiB  in flight   way      M tokens/s   of raw gRPC   M tokens/CPU-s (of raw)   p50/p99 us (raw p50/p99)"
+    ]
     for ours, limit in zip(rows[::2], rows[1::2], strict=True):
         per_cpu = ours["tokens_s"] / ours["bytes_s"] * 1e9 / ours["cpu_s_per_gb"]
         lines.append(
-            f"{ours['kib']:>5} {ours['in_flight']:>10} {ours['tokens_s'] / 1e6:>12.1f} "
-            f"{ours['bytes_s'] / limit['bytes_s']:>12.0%} {per_cpu / 1e6:>16.0f}   "
+            f"{ours['kib']:>5} {ours['in_flight']:>10}   {ours['server'].split()[-1]:<6} "
+            f"{ours['tokens_s'] / 1e6:>12.1f} "
+            f"{ours['bytes_s'] / limit['bytes_s']:>12.0%} {per_cpu / 1e6:>16.0f} "
+            f"({limit['cpu_s_per_gb'] / ours['cpu_s_per_gb']:>5.0%})    "
             f"{ours['p50_us']:.0f}/{ours['p99_us']:.0f} ({limit['p50_us']:.0f}/{limit['p99_us']:.0f})"
         )
     return lines
