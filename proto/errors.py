@@ -14,6 +14,7 @@
     +-- AuthError                  a scope that is too small; PERMISSION_DENIED
     |   +-- UnauthenticatedError   no token, or a wrong one; UNAUTHENTICATED
     +-- LimitError                 a limit of size or rate; RESOURCE_EXHAUSTED
+    |   +-- BusyError              too often; the same again is good after `retry_after` seconds; exit code 75
     +-- UnavailableError           try again: a server or store is away; exit code 75, UNAVAILABLE
         +-- DeadlineError          it did not answer in time; DEADLINE_EXCEEDED
 
@@ -28,6 +29,7 @@ import grpc
 from headrace.proto.transport import explained
 
 _DETAIL_KEY = "headrace-error"
+_RETRY_KEY = "grpc-retry-pushback-ms"  # gRPC's own clients know it too
 
 
 class HeadraceError(Exception):
@@ -110,6 +112,16 @@ class LimitError(HeadraceError):
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+class BusyError(LimitError):
+    """Asked too often: the same again is good after `retry_after` seconds."""
+
+    exit_code = 75
+
+    def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class UnavailableError(HeadraceError):
     """A server or store is away; trying again is right."""
 
@@ -141,7 +153,10 @@ _BY_STATUS = {
 
 def trailing_metadata(error: HeadraceError) -> tuple[tuple[str, str], ...]:
     """Metadata that a server sends with the status, so that the client can restore the class."""
-    return ((_DETAIL_KEY, name_of(error)),)
+    named = (_DETAIL_KEY, name_of(error))
+    if isinstance(error, BusyError):
+        return named, (_RETRY_KEY, str(max(1, round(1e3 * error.retry_after))))
+    return (named,)
 
 
 def name_of(error: HeadraceError) -> str:
@@ -168,4 +183,7 @@ def from_rpc(error: grpc.RpcError, *, doing: str, endpoint: str) -> HeadraceErro
     if _DETAIL_KEY not in named:
         details = explained(code, details)
     kind = _BY_NAME.get(named.get(_DETAIL_KEY, ""), _BY_STATUS.get(code, HeadraceError))
-    return kind(f"cannot {doing} from `{endpoint}`: {details} ({code.name})")
+    message = f"cannot {doing} from `{endpoint}`: {details} ({code.name})"
+    if kind is BusyError:
+        return BusyError(message, retry_after=int(named.get(_RETRY_KEY, "0")) / 1e3)
+    return kind(message)

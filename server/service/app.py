@@ -33,6 +33,7 @@ from headrace.server.service.exposition import certificate_end, watched
 from headrace.server.service.feedback import FeedbackService
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.interceptors import Around, Authorized, Errors, Measured
+from headrace.server.service.limiter import Limiter
 from headrace.server.service.logs import told
 from headrace.server.service.malloc import keep_freed_memory
 from headrace.server.service.metrics import Metrics
@@ -97,7 +98,7 @@ class Server:
         """Adds the services and binds the ports; calls are refused until `open_runs`."""
         self._errors.closed = "this server is starting; try again in a moment"
         data = DataService(self.registry, self.metrics, message_bytes=self.config.message_bytes)
-        control = ControlService(self.registry, self.metrics, self._audit)
+        control = ControlService(self.registry, self.metrics, self._audit, Limiter(self.config.changes_per_second))
         feedback = FeedbackService(self.registry, self.metrics)
         self._grpc.add_generic_rpc_handlers(
             (

@@ -29,6 +29,7 @@ _TABLES: dict[str, dict[str, type]] = {
         "allow_insecure": bool,
         "reflection": bool,
         "bad_blocks": str,
+        "changes_per_second": int,
     },
     "tls": {"certificate": str, "key": str, "client_ca": str},
     "auth": {"tokens": str, "identities": dict, "open_metrics": bool},
@@ -63,6 +64,7 @@ class ServerConfig:
     allow_insecure: bool = False
     reflection: bool = True
     bad_blocks: str = "fail"
+    changes_per_second: int = 50
     tls: TlsConfig | None = None
     tokens: Path | None = None
     identities: Mapping[str, str] | None = None
@@ -81,6 +83,8 @@ class ServerConfig:
             )
         if self.grace_seconds < 0 or self.concurrent_calls < 1:
             raise ConfigError(f"{self.place}: grace_seconds must be at least 0 and concurrent_calls at least 1")
+        if self.changes_per_second < 0:
+            raise ConfigError(f"{self.place}: changes_per_second must be at least 0, which is no limit")
         if self.bad_blocks not in BAD_BLOCKS:
             raise ConfigError(
                 f"{self.place}: bad_blocks = `{self.bad_blocks}` is neither `fail` (the seal stops before the step) "

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import grpc
-from headrace.proto.errors import HeadraceError, UnavailableError
+from headrace.proto.errors import BusyError, HeadraceError, UnavailableError
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.events import Wish
 from headrace.server.control.records import Appended, RunRecord
@@ -38,11 +38,13 @@ from headrace.server.service.convert import (
 from headrace.server.service.exchange import check_import, export_run, read_export
 from headrace.server.service.explain import explain
 from headrace.server.service.handle import RunHandle
+from headrace.server.service.limiter import Limiter
 from headrace.server.service.logs import remedy_of, told
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
 
 _WATCH_SECONDS = 1.0
+_EVENTS = ("SetWeights", "CancelEvent", "GrowDomain", "Mask")
 _MOST_CHARACTERS = 1 << 16
 logger = logging.getLogger("headrace.server")
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -51,10 +53,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ControlService:
     """The servicer; see `proto/v1/control.proto` for what each call promises."""
 
-    def __init__(self, registry: Registry, metrics: Metrics, audit: Audit) -> None:
+    def __init__(self, registry: Registry, metrics: Metrics, audit: Audit, limiter: Limiter) -> None:
         self._registry = registry
         self._metrics = metrics
         self._audit = audit
+        self._limiter = limiter
 
     async def CreateRun(self, request: pb.CreateRunRequest, context: Context) -> pb.CreateRunResponse:  # noqa: N802
         author = signed(request.author)
@@ -187,7 +190,7 @@ class ControlService:
         self, method: str, request: Any, make: Callable[[], Wish], notes: tuple[str, ...] = ()
     ) -> pb.EventResponse:
         handle = await self._registry.by_name(request.run)
-        with self._noting(method, request.run):
+        with self._noting(method, request.run, first=method in ("SetWeights", "CancelEvent")):
             made = make()
             wish = replace(made, author=signed(made.author))
             appended = await handle.append(wish, checker(handle.view, notes))
@@ -197,12 +200,17 @@ class ControlService:
         return event_response(appended)
 
     @contextlib.contextmanager
-    def _noting(self, method: str, run: str) -> Iterator[None]:
-        """Counts, logs and notes a change that is refused."""
+    def _noting(self, method: str, run: str, *, first: bool = True) -> Iterator[None]:
+        """Counts, logs and notes a change that is refused; `first`: it has not been held against the limit yet."""
         try:
+            if first:
+                self._limiter.take(run)
             yield
         except HeadraceError as error:
-            self._metrics.update(run, "refused", type(error).__name__)
+            if method in _EVENTS:
+                self._metrics.update(run, "refused", type(error).__name__)
+            if isinstance(error, BusyError):
+                raise
             who = current().name or "-"
             fields = told("refused", run=run, remedy=remedy_of(error), method=method, who=who)
             logger.warning("run %s: %s by %s was refused: %s", run or "-", method, who, error, extra=fields)

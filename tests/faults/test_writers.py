@@ -20,7 +20,8 @@ PUSHERS, PUSHES = (32, 100) if SLOW else (6, 4)
 
 def test_of_changes_at_once_one_wins_and_the_others_are_told(tmp_path: Path, corpus: Path) -> None:
     """Row 27: each pusher names the log head it has seen; it grows by one event for each that won."""
-    with serving(tmp_path, [write_run(tmp_path, corpus, steps=10**6)]) as server, Raw(server.address) as raw:
+    run = write_run(tmp_path, corpus, steps=10**6)
+    with serving(tmp_path, [run], extra="changes_per_second = 0") as server, Raw(server.address) as raw:
         trainer = Trainer(raw).open().take(3)
         won: list[int] = []
         told: list[str] = []
