@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.native import row_digests, step_digest
 from headrace.proto.errors import HeadraceError, from_rpc
 from headrace.proto.v1 import control_pb2, data_pb2, feedback_pb2
@@ -322,6 +323,14 @@ def digest_rows(batch: Any, opened: Any) -> bytes:
         np.frombuffer(batch.mask_ends, "<u4"),
         np.frombuffer(batch.masks, "<u4"),
     )
+
+
+def health_of(server: ServerProcess, name: str) -> str:
+    """What the health service says of a name."""
+    with grpc.insecure_channel(server.address) as channel:
+        request: Any = health_pb2.HealthCheckRequest(service=name)
+        answer: Any = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
 @dataclass(frozen=True)

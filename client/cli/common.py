@@ -3,6 +3,7 @@
     @click.command()
     @click.argument("run")
     @target_options          # --server, --store, environment, headrace.toml  ->  target: Target
+    @access_options          # the same, with --ca, --cert, --key and --token-file
     @json_option             # --json     ->  as_json: bool
     @dry_run_option          # --dry-run  ->  dry_run: bool
     def show(run: str, target: Target, as_json: bool, dry_run: bool) -> None: ...
@@ -18,25 +19,37 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from headrace.proto.errors import ConfigError, UsageError
 
+if TYPE_CHECKING:
+    from headrace.client.settings import Tls
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 CONFIG_FILE = "headrace.toml"
-_KEYS = ("server", "store")
+_PLACES = ("server", "store")
+_ACCESS = ("ca", "cert", "key", "token_file")
+_KEYS = (*_PLACES, *_ACCESS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """Where to ask: a live server's address, or a control store's URL. At most one is set."""
+    """Where to ask: a live server's address, or a control store's URL. At most one is set.
+
+    `ca`, `cert`, `key` are PEM files for TLS, `token_file` holds a bearer token: how a server is talked to.
+    """
 
     server: str | None = None
     store: str | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    token_file: Path | None = None
 
     def __post_init__(self) -> None:
         if self.server and self.store:
@@ -51,6 +64,14 @@ class Target:
             )
         return self
 
+    def tls(self) -> Tls | None:
+        """How to speak TLS; None without any of its files. Raises UsageError for --cert without --key."""
+        if not (self.ca or self.cert or self.key):
+            return None
+        from headrace.client.settings import Tls
+
+        return Tls(ca=self.ca, cert=self.cert, key=self.key)
+
     def need_server(self) -> str:
         """The server's address; raises UsageError when only a store, or nothing, is known."""
         if not self.server:
@@ -61,14 +82,24 @@ class Target:
         return self.server
 
 
-def find_target(server: str | None, store: str | None, *, folder: Path | None = None) -> Target:
-    """The target of options, else of the environment, else of headrace.toml: the first that says anything."""
+def find_target(server: str | None, store: str | None, *, folder: Path | None = None, **access: Path | None) -> Target:
+    """The target of options, else of the environment, else of headrace.toml: the first that names a place.
+
+    Files for TLS and the token come from options, else from the environment, else from a headrace.toml that names the
+    server too: what was written down for one server is not shown to another.
+    """
+    environment = {name: Path(value) for name in _ACCESS if (value := _environ(name))}
+    found: dict[str, Any] = {**environment, **{name: path for name, path in access.items() if path}}
     if server or store:
-        return Target(server=server, store=store)
-    environment = {key: os.environ.get(f"HEADRACE_{key.upper()}") or None for key in _KEYS}
-    if any(environment.values()):
-        return Target(**environment)
-    return _target_of_file((folder or Path.cwd()) / CONFIG_FILE)
+        return Target(server=server, store=store, **found)
+    places: dict[str, Any] = {name: _environ(name) for name in _PLACES}
+    if any(places.values()):
+        return Target(**places, **found)
+    return replace(_target_of_file((folder or Path.cwd()) / CONFIG_FILE), **found)
+
+
+def _environ(key: str) -> str | None:
+    return os.environ.get(f"HEADRACE_{key.upper()}") or None
 
 
 def _target_of_file(path: Path) -> Target:
@@ -84,7 +115,7 @@ def _target_of_file(path: Path) -> Target:
         if not isinstance(value, str):
             raise ConfigError(f"{path}: `{key}` must be a string, not {value!r}")
     try:
-        return Target(**table)
+        return Target(**{key: path.parent / value if key in _ACCESS else value for key, value in table.items()})
     except UsageError:
         raise ConfigError(f"{path}: `server` and `store` exclude each other; keep one") from None
 
@@ -99,6 +130,25 @@ def target_options(command: F) -> F:
     @functools.wraps(command)
     def with_target(*args: Any, server: str | None, store: str | None, **kwargs: Any) -> Any:
         return command(*args, target=find_target(server, store), **kwargs)
+
+    return with_target  # type: ignore[return-value]
+
+
+def access_options(command: F) -> F:
+    """As `target_options`, with --ca, --cert, --key and --token-file, which `target` carries too."""
+
+    @click.option("--ca", type=click.Path(path_type=Path), help="CA that signed the server: talk to it over TLS.")
+    @click.option("--cert", type=click.Path(path_type=Path), help="This client's certificate, for mTLS.")
+    @click.option("--key", type=click.Path(path_type=Path), help="The key of --cert.")
+    @click.option("--token-file", type=click.Path(path_type=Path), help="File that holds a bearer token.")
+    @click.option("--server", metavar="ADDR", help="Ask the live server at HOST:PORT (default: HEADRACE_SERVER).")
+    @click.option(
+        "--store", metavar="URL", help="Open the control store itself, with no server (default: HEADRACE_STORE)."
+    )
+    @functools.wraps(command)
+    def with_target(*args: Any, server: str | None, store: str | None, **kwargs: Any) -> Any:
+        access = {name: kwargs.pop(name) for name in _ACCESS}
+        return command(*args, target=find_target(server, store, **access), **kwargs)
 
     return with_target  # type: ignore[return-value]
 

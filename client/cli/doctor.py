@@ -15,11 +15,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from headrace.client.cli.common import Target, json_option, print_json, target_options
+from headrace.client.cli.common import Target, access_options, json_option, print_json
 from headrace.proto.errors import HeadraceError, UnavailableError
 
 if TYPE_CHECKING:
@@ -52,27 +51,15 @@ def ok(name: str, found: str) -> Check:
 
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-@target_options
-@click.option("--ca", type=click.Path(path_type=Path), help="CA that signed the server: checks over TLS.")
-@click.option("--cert", type=click.Path(path_type=Path), help="This client's certificate, for mTLS.")
-@click.option("--key", type=click.Path(path_type=Path), help="The key of --cert.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="File that holds a bearer token.")
+@access_options
 @json_option
-def doctor(
-    runs: tuple[str, ...],
-    target: Target,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    token_file: Path | None,
-    as_json: bool,
-) -> None:
+def doctor(runs: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Check this machine and, with a server, the way to it and each RUN (all of its runs by default).
 
     Nothing is changed, confirmed or sealed. Exit code 1 when a check fails.
     """
     checks = []
-    for check in _all_checks(runs, target, ca=ca, cert=cert, key=key, token_file=token_file):
+    for check in _all_checks(runs, target):
         checks.append(check)
         if not as_json:
             _print(check)
@@ -90,15 +77,7 @@ def _print(check: Check) -> None:
         click.echo(f"      {'':<10}  {check.remedy}")
 
 
-def _all_checks(
-    runs: tuple[str, ...],
-    target: Target,
-    *,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    token_file: Path | None,
-) -> Iterator[Check]:
+def _all_checks(runs: tuple[str, ...], target: Target) -> Iterator[Check]:
     yield versions()
     yield native()
     yield fork()
@@ -107,11 +86,9 @@ def _all_checks(
         yield ok("server", "none named (--server, HEADRACE_SERVER or headrace.toml): only this machine was checked")
         return
     from headrace.client.endpoints import Endpoints
-    from headrace.client.settings import Tls
 
     yield proxy(target.server)
-    tls = Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None
-    endpoints = Endpoints([target.server], tls=tls, token_file=token_file, start=0)
+    endpoints = Endpoints([target.server], tls=target.tls(), token_file=target.token_file, start=0)
     try:
         yield from server_checks(endpoints, target.server, runs)
     finally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
-from headrace.client.endpoints import check_addresses
+from headrace.client.endpoints import Token, check_addresses, open_channel
+from headrace.client.settings import Tls
 from headrace.proto.errors import from_rpc
 from headrace.proto.v1 import control_pb2 as pb
 
@@ -16,12 +18,13 @@ _LONG = 3600.0  # documents are looked up in every shard that may hold them
 
 
 class Remote:
-    """Calls the ControlService at an address, each call within 30 s."""
+    """Calls the ControlService at an address, each call within 30 s; over TLS and with a token where they are given."""
 
-    def __init__(self, address: str) -> None:
-        check_addresses([address], tls=None, token_file=None)
+    def __init__(self, address: str, *, tls: Tls | None = None, token_file: Path | None = None) -> None:
+        check_addresses([address], tls=tls, token_file=token_file)
         self._address = address
-        self._channel = grpc.insecure_channel(address, options=(("grpc.max_receive_message_length", 64 << 20),))
+        self._metadata = Token(token_file).metadata() if token_file else None
+        self._channel = open_channel(address, tls)
 
     def __enter__(self) -> Remote:
         return self
@@ -37,7 +40,7 @@ class Remote:
             response_deserializer=answer.FromString,
         )
         try:
-            return call(request, timeout=seconds)
+            return call(request, timeout=seconds, metadata=self._metadata)
         except grpc.RpcError as error:
             raise from_rpc(error, doing=doing, endpoint=self._address) from None
 

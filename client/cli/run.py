@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 from google.protobuf.json_format import MessageToDict
-from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
+from headrace.client.cli.common import Target, access_options, dry_run_option, json_option
 from headrace.client.cli.run_changes import branch, export, forecast, grow, import_run, mask
 from headrace.client.cli.run_convert import convert
 from headrace.client.cli.run_report import report
@@ -73,7 +73,7 @@ def info_lines(info: pb.RunInfo) -> list[str]:
 @click.argument("spec", type=click.Path(path_type=Path))
 @dry_run_option
 @json_option
-@target_options
+@access_options
 def create(spec: Path, dry_run: bool, as_json: bool, target: Target) -> None:
     """Make the run that SPEC (RUN.toml) describes. An equal run of that name is answered as it stands."""
     try:
@@ -96,7 +96,7 @@ def create(spec: Path, dry_run: bool, as_json: bool, target: Target) -> None:
 
 @run.command("list")
 @json_option
-@target_options
+@access_options
 def list_(as_json: bool, target: Target) -> None:
     """List the runs of a server or store."""
     with open_source(target) as source:
@@ -109,7 +109,7 @@ def list_(as_json: bool, target: Target) -> None:
 @click.argument("name", metavar="RUN")
 @click.option("--refused", is_flag=True, help="Changes that were refused, newest first, instead of the log.")
 @json_option
-@target_options
+@access_options
 def events(name: str, refused: bool, as_json: bool, target: Target) -> None:
     """Print the event log of RUN: what changed, from which step, by whom and why."""
     with open_source(target) as source:
@@ -166,7 +166,7 @@ def event_line(event: pb.Event) -> str:
     "--text", "characters", type=click.IntRange(min=0), default=80, show_default=True, help="Characters a row."
 )
 @json_option
-@target_options
+@access_options
 def explain(name: str, step: int, characters: int, as_json: bool, target: Target) -> None:
     """Print what STEP of RUN holds, slot by slot: domain, pass, window, and the documents in it."""
     with open_source(target) as source:
@@ -208,7 +208,7 @@ def _explain_lines(answer: pb.ExplainResponse) -> list[str]:
 @click.argument("name", metavar="RUN")
 @click.option("--steps", required=True, help="A:B (B excluded), or one step.")
 @json_option
-@target_options
+@access_options
 def digest(name: str, steps: str, as_json: bool, target: Target) -> None:
     """Print the digest of each step of RUN, computed from spec, log and corpus: what was, or will be, served."""
     with open_source(target) as source:
@@ -221,7 +221,7 @@ def digest(name: str, steps: str, as_json: bool, target: Target) -> None:
 @click.argument("second", metavar="OTHER")
 @click.option("--steps", default="0:100", show_default=True, help="Steps to compare, A:B (B excluded).")
 @json_option
-@target_options
+@access_options
 def diff(first: str, second: str, steps: str, as_json: bool, target: Target) -> None:
     """Compare two runs: what differs in their specs, their logs, and from which step on their streams part.
 
@@ -260,7 +260,7 @@ def spec_differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
 @click.argument("name", metavar="RUN")
 @click.option("--forget-anchors", is_flag=True, help="Delete stored cursors that are not right: they are made again.")
 @json_option
-@target_options
+@access_options
 def verify(name: str, forget_anchors: bool, as_json: bool, target: Target) -> None:
     """Recompute what the store keeps of RUN: hash chain, digest of spec and corpus, and every stored cursor."""
     from headrace.client.cli.offline import Offline

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import click
-from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
+from headrace.client.cli.common import Target, access_options, dry_run_option, json_option
 from headrace.client.cli.source import author, log_head, open_source
 from headrace.client.cli.vectors import parse_parts
 from headrace.proto.errors import ConfigError
@@ -31,7 +31,7 @@ def _read(path: Path) -> str:
 @click.option("--weight", "weights", multiple=True, metavar="DOMAIN=PART", help="Weights of what is left of them.")
 @dry_run_option
 @json_option
-@target_options
+@access_options
 def branch(
     parent: str,
     name: str,
@@ -77,7 +77,7 @@ def branch(
 @click.option("--reason", default="", help="Why, for the audit log.")
 @dry_run_option
 @json_option
-@target_options
+@access_options
 def grow(
     name: str,
     domain: str,
@@ -135,7 +135,7 @@ def _answered(answer: pb.EventResponse, as_json: bool, dry_run: bool) -> None:
 @click.option("--idempotency-key", default="", help="The same key again is answered with the first result.")
 @dry_run_option
 @json_option
-@target_options
+@access_options
 def mask(
     name: str,
     values: tuple[str, ...],
@@ -172,7 +172,7 @@ def mask(
 @click.command()
 @click.argument("name", metavar="RUN")
 @json_option
-@target_options
+@access_options
 def forecast(name: str, as_json: bool, target: Target) -> None:
     """Print what RUN will do: tokens and epochs by domain and phase, wraps, caps, and what to look at."""
     with open_source(target) as source:
@@ -182,7 +182,7 @@ def forecast(name: str, as_json: bool, target: Target) -> None:
 
 @click.command()
 @click.argument("name", metavar="RUN")
-@target_options
+@access_options
 def export(name: str, target: Target) -> None:
     """Print RUN as one document: spec, log, seal, confirmed, digests. `run import` makes it anew in another store."""
     with open_source(target) as source:
@@ -193,7 +193,7 @@ def export(name: str, target: Target) -> None:
 @click.argument("document", type=click.Path(path_type=Path))
 @click.option("--base-dir", default="", help="Folder that the corpus path starts from; default: as exported.")
 @dry_run_option
-@target_options
+@access_options
 def import_run(document: Path, base_dir: str, dry_run: bool, target: Target) -> None:
     """Make the run of DOCUMENT (`-`: standard input) in this store, after recomputing its chain and digests."""
     request = pb.ImportRunRequest(document=_read(document), base_dir=base_dir, dry_run=dry_run)

@@ -10,7 +10,7 @@ import click
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--check", is_flag=True, help="Check the file and stop.")
+@click.option("--check", is_flag=True, help="Check the file and all that it names, and stop.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
@@ -33,6 +33,10 @@ def serve(config: Path, check: bool, log_level: str, log_format: str) -> None:
     set_up(log_level, log_format)
     settings = ServerConfig.load(config)
     if check:
+        from headrace.server.service.check import check_config
+
+        for line in check_config(settings):
+            click.echo(line)
         click.echo(f"{config}: good")
         return
     asyncio.run(run_server(settings))

@@ -41,7 +41,7 @@ def open_source(target: Target, *, write: bool = False) -> AbstractContextManage
     if target.server:
         from headrace.client.cli.remote import Remote
 
-        return Remote(target.server)
+        return Remote(target.server, tls=target.tls(), token_file=target.token_file)
     from headrace.client.cli.offline import Offline
 
     assert target.store is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from headrace.client.cli.common import Target, dry_run_option, json_option, target_options
+from headrace.client.cli.common import Target, access_options, dry_run_option, json_option
 from headrace.client.cli.run import event_dict, event_line, info_dict
 from headrace.client.cli.source import author, log_head, open_source
 from headrace.client.cli.vectors import parse_parts, vector_lines
@@ -25,7 +25,7 @@ def weights() -> None:
 @weights.command()
 @click.argument("name", metavar="RUN")
 @json_option
-@target_options
+@access_options
 def show(name: str, as_json: bool, target: Target) -> None:
     """Print the weights of the first step of RUN that is not sealed."""
     with open_source(target) as source:
@@ -57,7 +57,7 @@ def show(name: str, as_json: bool, target: Target) -> None:
 @click.option("--idempotency-key", default="", help="The same key again is answered with the first result.")
 @dry_run_option
 @json_option
-@target_options
+@access_options
 def set_(
     name: str,
     parts: tuple[str, ...],
@@ -137,7 +137,7 @@ def _answered(answer: pb.EventResponse, as_json: bool, dry_run: bool, vector: Ma
 @weights.command()
 @click.argument("name", metavar="RUN")
 @json_option
-@target_options
+@access_options
 def history(name: str, as_json: bool, target: Target) -> None:
     """Print every change of the mixture of RUN: who, when, why, from which step."""
     with open_source(target) as source:
@@ -158,7 +158,7 @@ def history(name: str, as_json: bool, target: Target) -> None:
 @click.option("--idempotency-key", default="", help="The same key again is answered with the first result.")
 @dry_run_option
 @json_option
-@target_options
+@access_options
 def cancel(
     name: str,
     sequence: int,

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import sqlalchemy as sa
 from headrace.proto.errors import (
-    ConflictError,
     DataLossError,
     HeadraceError,
     LimitError,
@@ -25,6 +24,7 @@ from headrace.proto.errors import (
     UsageError,
 )
 from headrace.server.control import schema
+from headrace.server.control.migrations import check_current, migrate, new_store_id, version_of
 
 _BUSY_SECONDS = 10.0
 _WRITE = "headrace_write"
@@ -60,6 +60,7 @@ class Database:
     def __init__(self, url: str, *, create: bool) -> None:
         parsed = parse_url(url)
         self.name = mask(url)
+        self.url = parsed
         self.is_sqlite = parsed.drivername == "sqlite"
         if self.is_sqlite:
             self.path = Path(str(parsed.database)).resolve()
@@ -98,7 +99,7 @@ class Database:
         return int(connection.execute(clock).scalar_one())
 
     def prepare(self) -> None:
-        """Makes the tables of an empty store, or checks that the version is ours."""
+        """Makes the tables of an empty store, or brings those of an older version to ours."""
         with self.write() as connection:
             if not self.is_sqlite:  # two first servers at once: one makes the tables
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(7750)"))
@@ -106,22 +107,21 @@ class Database:
                 schema.metadata.create_all(connection)
                 connection.execute(
                     schema.meta.insert().values(
-                        id=1, schema_version=schema.SCHEMA_VERSION, created_us=self.now_us(connection)
+                        id=1,
+                        schema_version=schema.SCHEMA_VERSION,
+                        created_us=self.now_us(connection),
+                        store_id=new_store_id(),
                     )
                 )
-        self.check_version()
+            else:
+                migrate(connection, self.name)
 
     def check_version(self) -> None:
         """Refuses a store whose tables another version made."""
         with self.read() as connection:
             if not sa.inspect(connection).has_table("meta"):
                 raise NotFoundError(f"store `{self.name}` holds no Headrace tables; start `headrace serve` on it first")
-            version = connection.execute(sa.select(schema.meta.c.schema_version)).scalar_one()
-        if version != schema.SCHEMA_VERSION:
-            raise ConflictError(
-                f"store `{self.name}` has schema version {version}, this Headrace knows {schema.SCHEMA_VERSION}; "
-                f"use the version that made it, or export the runs there and import them into a new store"
-            )
+            check_current(version_of(connection), self.name)
 
     def dispose(self) -> None:
         """Closes every pooled connection."""

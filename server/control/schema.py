@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 metadata = MetaData()
 
@@ -20,6 +20,7 @@ meta = Table(
     Column("id", Integer, primary_key=True),
     Column("schema_version", Integer, nullable=False),
     Column("created_us", BigInteger, nullable=False),
+    Column("store_id", Text, nullable=False),
 )
 
 runs = Table(

@@ -32,7 +32,8 @@ class Raise:
 class Advanced:
     """The run after the transaction, events newer than those the caller knew, and the words that did not count.
 
-    `fenced` are tokens that are no longer good, `refused` words that name a step above the seal and so cannot be true.
+    `fenced` are tokens that are no longer good, `refused` words that name a step above the seal and so cannot be true;
+    `moved` says whether seal or confirmed rose.
     """
 
     run: RunRecord
@@ -41,6 +42,7 @@ class Advanced:
     fenced: tuple[bytes, ...]
     refused: tuple[Heard, ...]
     now_us: int
+    moved: bool = False
 
 
 def advance(
@@ -71,6 +73,7 @@ def advance(
         fenced=tuple(word.token for word in heard if word.token not in good),
         refused=tuple(word for word in heard if word.token in good and word.next_step > run.seal),
         now_us=now_us,
+        moved=(seal, confirmed) != (run.seal, run.confirmed),
     )
 
 

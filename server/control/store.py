@@ -18,6 +18,7 @@ from headrace.server.control.events import Check, Wish
 from headrace.server.control.failpoints import reach
 from headrace.server.control.imports import ImportedRun
 from headrace.server.control.leases import Granted, OpenLease
+from headrace.server.control.listen import EVENT, SEAL, Listener, new_origin, notify
 from headrace.server.control.lock import StoreLock
 from headrace.server.control.log_rows import events_after
 from headrace.server.control.losses import DomainLoss
@@ -36,6 +37,8 @@ class Store:
         self._database = Database(url, create=writable)
         self.name = self._database.name
         self.is_shared = not self._database.is_sqlite  # other servers may change it
+        self._origin = new_origin()
+        self._listener: Listener | None = None
         self._lock = StoreLock(self._database.path) if writable and self._database.is_sqlite else None
         try:
             if writable:
@@ -48,9 +51,25 @@ class Store:
 
     def close(self) -> None:
         """Closes the connections and gives the lock back."""
+        if self._listener is not None:
+            self._listener.close()
         self._database.dispose()
         if self._lock is not None:
             self._lock.release()
+
+    def listen(self, hear: Callable[[str, str], None]) -> None:
+        """Calls `hear(run id, kind)` on a thread of its own when another server has changed a run of a shared store."""
+        if self.is_shared and self._listener is None:
+            self._listener = Listener(self._database.url, self._origin, hear)
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether news of other servers come by themselves just now."""
+        return self._listener is not None and self._listener.alive
+
+    def _notify(self, connection: sa.Connection, run_id: str, kind: str) -> None:
+        if self.is_shared:
+            notify(connection, run_id, kind, self._origin)
 
     def create_run(self, new: NewRun) -> tuple[RunRecord, bool]:
         """Makes a run, or answers an equal one of the same name; the flag says which."""
@@ -105,6 +124,8 @@ class Store:
         reach("append-begin")
         with self._database.write() as connection:
             appended = events.append(connection, run_id, wish, check, self._database.now_us(connection), known)
+            if not wish.dry_run and not appended.replayed:
+                self._notify(connection, run_id, EVENT)
             reach("append-written")
         reach("append-committed")
         return appended
@@ -123,6 +144,8 @@ class Store:
                 known_sequence=known_sequence,
                 now_us=self._database.now_us(connection),
             )
+            if advanced.moved:
+                self._notify(connection, run_id, SEAL)
             reach("seal-written")
         reach("seal-committed")
         return advanced

@@ -96,7 +96,9 @@ class Table:
         self._taken.add(key)
         if key not in self.values:
             if default is ...:
-                raise self.error(None, f"`{self.name(key)}` is missing; add `{key} = ...`")
+                near = difflib.get_close_matches(key, [name for name in self.values if name not in self._taken], n=1)
+                hint = f"did you mean it by `{near[0]}`?" if near else f"add `{key} = ...`"
+                raise self.error(near[0] if near else None, f"`{self.name(key)}` is missing; {hint}")
             return default
         return self.values[key]
 

@@ -26,6 +26,7 @@ from headrace.server.control.store import Store
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import Authenticator, TokenFile, parse_scope
 from headrace.server.service.building import StoppedError, build_missing
+from headrace.server.service.check import check_ports
 from headrace.server.service.config import ServerConfig
 from headrace.server.service.control import ControlService
 from headrace.server.service.data import DataService
@@ -52,6 +53,9 @@ DATA = service_of(data_pb2.DESCRIPTOR, "DataService")
 CONTROL = service_of(control_pb2.DESCRIPTOR, "ControlService")
 FEEDBACK = service_of(feedback_pb2.DESCRIPTOR, "FeedbackService")
 
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_HEALTH_SECONDS = 0.5
 REQUEST_BYTES = 256 << 10
 _FILES_WANTED = 20_000
 OPTIONS: tuple[tuple[str, int], ...] = (
@@ -84,6 +88,8 @@ class Server:
         self.metrics_port = 0
         self.drift: DriftTask | None = None
         self._page: HttpServer | None = None
+        self._told_health: dict[str, int] = {}
+        self._run_health: asyncio.Task[None] | None = None
         self._authenticator = _authenticator(config)
         self._health = health.aio.HealthServicer()
         self._errors = Errors()
@@ -116,6 +122,22 @@ class Server:
         await self._start_page()
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._grpc.start()
+        self.registry.listen()
+        self._run_health = asyncio.create_task(self._keep_run_health(), name="health of runs")
+
+    async def _keep_run_health(self) -> None:
+        while True:
+            await self._tell_run_health()
+            await asyncio.sleep(_HEALTH_SECONDS)
+
+    async def _tell_run_health(self) -> None:
+        """`run/NAME` is NOT_SERVING while this server cannot serve every step of the run that is to come."""
+        for handle in self.registry.handles:
+            name = f"run/{handle.view.run.name}"
+            status = _SERVING if handle.can_go_on else _NOT_SERVING
+            if self._told_health.get(name) != status:
+                self._told_health[name] = status
+                await self._health.set(name, status)
 
     async def open_runs(self, stopped: Callable[[], bool]) -> None:
         """Builds what is not built, makes and opens the runs of the configuration, and reports SERVING."""
@@ -127,6 +149,7 @@ class Server:
             fields = told(what, run=run.name, step=run.confirmed)
             logger.info("run %s: %s, digest %s", run.name, what, run.spec_digest.hex()[:16], extra=fields)
         self._refuse("")
+        await self._tell_run_health()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     def _refuse(self, words: str) -> None:
@@ -157,6 +180,7 @@ class Server:
 
     async def stop(self) -> None:
         """Refuses new calls, lets those under way end within the grace, and writes what is unwritten."""
+        await self._stop_run_health()
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         if self._page is not None:
             self._page.drain()
@@ -167,6 +191,14 @@ class Server:
         if self.drift is not None:
             await self.drift.close()
         await self.registry.close()
+
+    async def _stop_run_health(self) -> None:
+        if self._run_health is not None:
+            self._run_health.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._run_health
+        for handle in self.registry.handles:
+            await self._health.set(f"run/{handle.view.run.name}", _NOT_SERVING)
 
     async def _set_health(self, status: int) -> None:
         for name in ("", *service_names()):
@@ -205,6 +237,7 @@ async def running(config: ServerConfig, stopped: Callable[[], bool] = lambda: Fa
     """A ready server, until its graceful stop; raises StoppedError if `stopped` turns true before it is ready."""
     keep_freed_memory()
     _raise_file_limit()
+    check_ports(config)
     spans = exporting() if wanted() else None
     around = (Traced(spans),) if spans else ()
     store = AsyncStore(await asyncio.to_thread(Store, config.store, writable=True))

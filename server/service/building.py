@@ -31,14 +31,15 @@ class StoppedError(HeadraceError):
 async def build_missing(runs: Sequence[Path], say: Callable[[str], None], stopped: Callable[[], bool]) -> None:
     """Builds the corpora of these RUN.toml that are not there; `say` gets the words to put callers off with."""
     for path in runs:
-        spec = await asyncio.to_thread(_missing, path)
+        spec = await asyncio.to_thread(missing_corpus, path)
         if spec is not None:
             await asyncio.to_thread(make_ready, spec, **_watchers(spec, say, stopped))
     if stopped():
         raise StoppedError("the server was told to stop before it was ready")
 
 
-def _missing(run: Path) -> CorpusSpec | None:
+def missing_corpus(run: Path) -> CorpusSpec | None:
+    """What would make the corpus of a RUN.toml; None when it is there, or nothing is known of it."""
     try:
         text = run.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -6,6 +6,7 @@ default; listening elsewhere without TLS needs `allow_insecure = true`.
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 import tomllib
@@ -193,7 +194,9 @@ def _check_key(text: str, place: str, table: str, key: str, value: object) -> No
     kinds = _TABLES[table]
     where = f"{place}{_line(text, key)}"
     if key not in kinds:
-        raise ConfigError(f"{where}: unknown key `{key}` in [{table}]; known are {', '.join(kinds)}")
+        near = difflib.get_close_matches(key, kinds, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(kinds)}"
+        raise ConfigError(f"{where}: unknown key `{key}` in [{table}]; {hint}")
     if type(value) is not kinds[key]:
         raise ConfigError(f"{where}: {key} must be a {kinds[key].__name__}, not {value!r}")
     parts = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []

@@ -26,6 +26,7 @@ from headrace.proto.errors import (
 from headrace.server.control.aio import AsyncStore
 from headrace.server.control.events import Check, Wish
 from headrace.server.control.leases import Granted, OpenLease
+from headrace.server.control.listen import EVENT
 from headrace.server.control.losses import DomainLoss
 from headrace.server.control.records import Appended, Heard, LeaseRecord, LossReport
 from headrace.server.control.seal import Advanced, Raise
@@ -66,6 +67,7 @@ class RunHandle:
         self._written = 0.0
         self._asked = time.monotonic()
         self._waiters = 0
+        self._told = False
         self._refreshing: asyncio.Task[None] | None = None
         self._turn_lock = asyncio.Lock()
         self._task = asyncio.create_task(self._keep_sealing(), name=f"seal {view.run.name}")
@@ -128,6 +130,11 @@ class RunHandle:
         """How far the seal may rise with all that is known now."""
         return self.view.limit(self.confirmed)
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether nothing that this server lacks or cannot read stands before a step to come."""
+        return self.view.plan.known_until is None and self.data_error is None
+
     async def open_lease(self, wish: OpenLease) -> Granted:
         """Takes or joins the lease, in the store, and starts raising the seal under it."""
         if self._words:
@@ -177,6 +184,12 @@ class RunHandle:
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._advance(None))
         await asyncio.shield(self._refreshing)
+
+    def news(self, kind: str) -> None:
+        """Another server has changed the run: an event is looked at now, a moved seal when somebody waits for it."""
+        self._told = True
+        if kind == EVENT or self._waiters:
+            self._wake.set()
 
     async def wait(self, ready: Callable[[View], bool], seconds: float) -> bool:
         """Waits until a view is `ready`, at most this long. A shared store is asked often while somebody waits."""
@@ -245,7 +258,7 @@ class RunHandle:
 
     async def _keep_sealing(self) -> None:
         while True:
-            await _within(_POLL_SOON if self._waiters and self._store.store.is_shared else _WRITE_EVERY, self._wake)
+            await _within(_POLL_SOON if self._must_poll() else _WRITE_EVERY, self._wake)
             self._wake.clear()
             try:
                 await self._turn()
@@ -319,7 +332,13 @@ class RunHandle:
             return True
         if not self._store.store.is_shared:
             return False
-        return now - self._asked >= (_POLL_SOON if self._waiters else _WRITE_EVERY)
+        told, self._told = self._told, False
+        return told or now - self._asked >= (_POLL_SOON if self._must_poll() else _WRITE_EVERY)
+
+    def _must_poll(self) -> bool:
+        """Somebody waits for what another server may change, and no news of it come."""
+        store = self._store.store
+        return bool(self._waiters) and store.is_shared and not store.is_listening
 
     async def _checked(self, view: View, target: int) -> list[StepRows]:
         """Steps from the seal on, up to the first that cannot be read."""

@@ -27,7 +27,7 @@ from headrace.server.service.view import View
 
 def corpus_path(run_base: str, spec: RunSpec) -> Path:
     """The manifest of a run, wherever the command is called from."""
-    return ready.corpus_path(Path(run_base) / spec.corpus)
+    return ready.corpus_path(Path(run_base) / spec.corpus).resolve()
 
 
 def make_plan(

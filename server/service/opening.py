@@ -21,6 +21,11 @@ def check_state(view: View, state: pb.State) -> None:
     origin = _origin(view, state)
     if state.spec_digest != origin.run.spec_digest:
         raise StateMismatchError(_differ("spec digest", state.spec_digest, origin.run.spec_digest, origin.run.name))
+    if view.plan.end is not None and state.next_step > view.plan.end:
+        raise StateMismatchError(
+            f"the state is at step {state.next_step}, but run `{run.name}` ends at step {view.plan.end}; the "
+            f"checkpoint was made with a longer run, or with another one: open that one, or branch it to go on"
+        )
     if state.next_step > run.seal:
         raise StateMismatchError(
             f"the state is at step {state.next_step}, but run `{run.name}` was sealed to step {run.seal} only: the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,21 @@ class Registry:
         self.opener = Opener(store.store)
         self._by_name: dict[str, RunHandle] = {}
         self._opening = asyncio.Lock()
+
+    def listen(self) -> None:
+        """Looks at a run at once when another server on the same store has changed it."""
+        loop = asyncio.get_running_loop()
+
+        def heard(run_id: str, kind: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
+                loop.call_soon_threadsafe(self._news, run_id, kind)
+
+        self.store.store.listen(heard)
+
+    def _news(self, run_id: str, kind: str) -> None:
+        for handle in self.handles:
+            if run_id in ("", handle.view.run.id):
+                handle.news(kind)
 
     @property
     def handles(self) -> tuple[RunHandle, ...]:

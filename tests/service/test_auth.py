@@ -17,7 +17,7 @@ from certificates import make_authority, make_certificate
 from headrace.proto.errors import AuthError, ConfigError, UnauthenticatedError, UnavailableError
 from headrace.server.service.auth import Scope, parse_tokens, scope_of
 from headrace.server.service.interceptors import is_public
-from rig import Raw, ServerProcess, Trainer, serving, write_run
+from rig import Raw, ServerProcess, Trainer, headrace, serving, write_run
 
 SECRETS = {name: f"{name}-0123456789abcdef" for name in ("read", "report", "operate", "admin")}
 GOOD = {"a": 0.2, "b": 0.3, "c": 0.5}
@@ -184,6 +184,43 @@ def test_mutual_tls(pki: Pki, tmp_path: Path, corpus: Path) -> None:
         context.load_cert_chain(pki.folder / "trainer.pem", pki.folder / "trainer.key")
         page = urllib.request.urlopen(f"https://127.0.0.1:{server.metrics_port}/metrics", context=context, timeout=10)
         assert b"headrace_seal_step" in page.read()
+
+
+def test_commands_speak_tls_and_show_tokens(pki: Pki, tmp_path: Path, corpus: Path) -> None:
+    tokens, mine = tmp_path / "tokens.toml", tmp_path / "mine.token"
+    tokens.write_text('[[token]]\nname = "ann"\nscope = "operate"\ntoken = "0123456789abcdef"\n')
+    mine.write_text("0123456789abcdef\n")
+    extra = (
+        f'[tls]\ncertificate = "{pki.folder}/server.pem"\nkey = "{pki.folder}/server.key"\n'
+        f'[auth]\ntokens = "{tokens}"\n'
+    )
+    with serving(tmp_path, [write_run(tmp_path, corpus)], extra=extra) as server:
+        access = ("--server", server.address, "--ca", str(pki.authority), "--token-file", str(mine))
+        for words in (
+            ("run", "list"),
+            ("run", "events", "r"),
+            ("run", "explain", "r", "--step", "0"),
+            ("run", "digest", "r", "--steps", "0"),
+            ("run", "forecast", "r"),
+            ("weights", "show", "r"),
+            ("weights", "set", "r", "a=1", "b=1", "c=1"),
+            ("weights", "history", "r"),
+            ("run", "mask", "r", "c.jsonl:1", "--by", "source"),
+        ):
+            done = headrace(*words, *access)
+            assert done.returncode == 0, (words, done.stderr)
+        assert "ann" in headrace("run", "events", "r", *access).stdout
+        without = headrace("run", "list", *access[:4])
+        assert (without.returncode, "wants a bearer token" in without.stderr) == (1, True)
+        plain = headrace("run", "list", "--server", server.address)
+        assert plain.returncode == 75
+        assert "it wants TLS and this client gives none" in plain.stderr
+        (tmp_path / "headrace.toml").write_text(
+            f'server = "{server.address}"\nca = "{pki.authority}"\ntoken_file = "mine.token"\n'
+        )
+        assert headrace("run", "list", cwd=tmp_path).returncode == 0
+        far = headrace("run", "list", "--server", "10.0.0.1:7750", "--token-file", str(mine))
+        assert "a token is sent only over TLS" in far.stderr
 
 
 def test_tls_for_the_server_alone_and_a_certificate_that_is_renewed(pki: Pki, tmp_path: Path, corpus: Path) -> None:

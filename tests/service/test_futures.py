@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from headrace.proto.errors import (
     StateMismatchError,
     UsageError,
 )
-from rig import Raw, ServerProcess, Trainer, headrace, planned_digests, serving, write_run
+from rig import Raw, ServerProcess, Trainer, headrace, health_of, planned_digests, serving, write_run
 
 MakeRun = Callable[..., str]
 EQUAL = {"a": 0.25, "b": 0.25, "c": 0.5}
@@ -138,8 +139,11 @@ def test_a_generation_that_a_restarted_server_cannot_find(tmp_path: Path, corpus
         with pytest.raises(Exception, match="cannot be read here"):
             trainer.fetch(step, patience=0)
         assert raw("GetRun", run="r").run.seal == step
+        assert (health_of(server, "run/r"), health_of(server, "")) == ("NOT_SERVING", "SERVING")
         manifest.with_name("away.json").rename(manifest)
         trainer.take(20)
+        time.sleep(1)
+        assert health_of(server, "run/r") == "SERVING"
         assert trainer.digests == planned_digests(server.store, "r", f"0:{step + 20}")
 
 

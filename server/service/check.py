@@ -1,0 +1,85 @@
+"""What can be told of a SERVER.toml before a server starts: its ports, and everything that it names.
+
+`headrace serve` looks at the ports before it touches the store, so that a second server on one address leaves nothing
+behind. `headrace serve --check` opens the rest too: certificates, tokens, the store if there is one, each run with its
+corpus. Nothing is made, changed or built.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.proto.errors import ConfigError, NotFoundError
+from headrace.server.control.database import parse_url
+from headrace.server.control.store import Store
+from headrace.server.service.auth import TokenFile, parse_scope
+from headrace.server.service.building import missing_corpus
+from headrace.server.service.config import ServerConfig
+from headrace.server.service.loading import Corpora, new_run
+from headrace.server.service.tls import server_credentials
+
+
+def check_ports(config: ServerConfig) -> None:
+    """Raises ConfigError naming an address that cannot be listened on."""
+    for name, address in (("listen", config.listen), ("metrics", config.metrics)):
+        host, _, port = (address or ":0").rpartition(":")
+        if int(port):
+            _check_address(config.place, name, host.strip("[]"), int(port))
+
+
+def _check_address(place: str, name: str, host: str, port: int) -> None:
+    try:
+        family, kind, number, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, number) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+            probe.listen(1)
+    except OSError as error:
+        raise ConfigError(
+            f"{place}: {name}: cannot listen on {host}:{port}: {error.strerror or error}: the address is in use, or is "
+            f"not this machine's; stop the other server or choose another address"
+        ) from None
+
+
+def check_config(config: ServerConfig) -> Iterator[str]:
+    """A line for each thing that was found good; raises HeadraceError naming the first that is not."""
+    check_ports(config)
+    yield f"free to listen on: {config.listen}{f' and {config.metrics}' if config.metrics else ''}"
+    if config.tls is not None:
+        server_credentials(config.tls)
+        yield f"tls: {config.tls.certificate} and its key can be read"
+    if config.tokens is not None:
+        TokenFile(config.tokens)
+        yield f"tokens: {config.tokens} can be read"
+    for name, scope in (config.identities or {}).items():
+        parse_scope(scope, f"{config.place}: identity `{name}`")
+    yield _store(config)
+    for path in config.runs:
+        yield _run(config, path)
+
+
+def _store(config: ServerConfig) -> str:
+    parsed = parse_url(config.store)
+    try:
+        store = Store(config.store, writable=False)
+    except NotFoundError as error:
+        if parsed.drivername == "sqlite" and "no folder" in str(error):
+            raise
+        return f"store: {config.store} is not there yet and will be made"
+    runs = [run.name for run in store.runs()]
+    store.close()
+    return f"store: {store.name} holds {len(runs)} runs{': ' if runs else ''}{', '.join(runs[:8])}"
+
+
+def _run(config: ServerConfig, path: Path) -> str:
+    if (spec := missing_corpus(path)) is not None:
+        return f"run: {path}: its corpus will be built first, from {spec.place}"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; check `runs` in {config.place}") from None
+    folder = str(path.resolve().parent)
+    new = new_run(text, place=str(path), base_dir=folder, author="", corpora=Corpora())
+    return f"run: {path}: run `{new.name}`, digest {new.spec_digest.hex()[:16]}, its corpus can be read"
