@@ -59,7 +59,7 @@ fn land(credits: &[i64], adds: &[i64], batch: u64, steps: u64, back: u64) -> Opt
 
 /// The plainest lower bound of each credit after `steps` steps: no turn at all, or one at the lowest threshold there
 /// can be.
-fn least(credits: &[i64], adds: &[i64], steps: u64) -> Vec<i64> {
+pub(super) fn least(credits: &[i64], adds: &[i64], steps: u64) -> Vec<i64> {
     let floor = least_credit(credits);
     let bound = |(&credit, &add): (&i64, &i64)| {
         let untouched = i128::from(credit) + i128::from(add) * i128::from(steps);

@@ -96,6 +96,7 @@ proptest! {
             give(&mut credits, batch, &mut vec![0; k], &mut scratch);
         }
         let limits = vec![if limited { limit } else { u64::MAX }; k];
+        let start = credits.clone();
         let (mut slow, mut given, mut made) = (credits.clone(), vec![0; k], 0);
         while made < steps {
             let (mut next, mut counts) = (slow.clone(), given.clone());
@@ -105,6 +106,11 @@ proptest! {
                 break;
             }
             (slow, given, made) = (next, counts, made + 1);
+            if made % 7 == 0 {
+                let least = super::leap::least(&start, &adds, made);
+                prop_assert!(least.iter().zip(&slow).all(|(least, credit)| least <= credit), "step {}", made);
+                prop_assert!(least.iter().zip(&slow).all(|(least, credit)| (credit - least) % WHOLE == 0));
+            }
         }
         if let Some(found) = super::leap::leap(&credits, &adds, batch, made) {
             prop_assert_eq!(found, slow.clone());
