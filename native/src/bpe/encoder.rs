@@ -4,7 +4,7 @@
 //! merged where that can't be, and then remembered. Caches are taken with `try_lock`, and threads are scoped, so a fork at any
 //! moment leaves nothing locked and nothing waited for.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 
@@ -19,6 +19,8 @@ use crate::bpe::ranks::Ranks;
 const PARALLEL_BYTES: usize = 1 << 18;
 /// Most threads' memories that are kept between calls.
 const KEPT_MEMORIES: usize = 64;
+/// How often a thread tries to get at the kept memories before it goes on without.
+const TRIES: usize = 64;
 
 /// Most tokens whose ids fit the tables.
 const MOST_TOKENS: usize = 1 << 21;
@@ -100,16 +102,24 @@ impl Encoder {
         (0..self.ends.len() as u32).filter(lost).collect()
     }
 
+    /// The memories that no thread has now. A thread that was forked away may hold the lock for ever, so it is tried
+    /// for a while and not waited for.
+    fn memories(&self) -> Option<MutexGuard<'_, Vec<Memory>>> {
+        (0..TRIES).find_map(|number| {
+            if number > 0 {
+                std::thread::yield_now();
+            }
+            self.memories.try_lock().ok()
+        })
+    }
+
     fn take_memory(&self) -> Memory {
-        self.memories
-            .try_lock()
-            .ok()
-            .and_then(|mut kept| kept.pop())
-            .unwrap_or_default()
+        let kept = self.memories().and_then(|mut kept| kept.pop());
+        kept.unwrap_or_default()
     }
 
     fn give_memory(&self, memory: Memory) {
-        if let Ok(mut kept) = self.memories.try_lock()
+        if let Some(mut kept) = self.memories()
             && kept.len() < KEPT_MEMORIES
         {
             kept.push(memory);
