@@ -68,7 +68,7 @@ class Settings:
     buffer_bytes: int = 256 * MIB
     message_bytes: int = 4 * MIB
     backoff: float = 0.05
-    backoff_max: float = 2.0
+    backoff_max: float = 1.0
     keepalive: float = 30.0
     keepalive_timeout: float = 10.0
     heartbeat: float = 15.0

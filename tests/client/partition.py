@@ -12,7 +12,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 NFT = "add table inet cut; add chain inet cut {hook} {{ type filter hook {hook} priority 0; policy drop; }}"
 # What each direction is cut by, seen from the server's side.
@@ -61,9 +60,9 @@ class Partition:
             self.remove()
             raise
 
-    def spawn(self, program: Path, *arguments: str) -> subprocess.Popen[str]:
-        """A Python program inside the namespace, its output piped."""
-        command = ["ip", "netns", "exec", self._name, sys.executable, str(program), *arguments]
+    def spawn(self, *arguments: str) -> subprocess.Popen[str]:
+        """Python with these arguments inside the namespace, its output piped."""
+        command = ["ip", "netns", "exec", self._name, sys.executable, *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def cut(self, direction: str) -> None:

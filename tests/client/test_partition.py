@@ -9,12 +9,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from corpora import build_small_corpus
 from headrace.client import Loader, Settings
+from headrace.native import step_digest
 from headrace.proto.errors import UnavailableError
 from partition import HOOKS, Partition, why_not
+from rig import HEADRACE, planned_digests, write_run
 from toy_server import Toy, step_digests
 
 PROGRAM = Path(__file__).with_name("toy_server.py")
@@ -35,10 +39,28 @@ def path() -> Iterator[Partition]:
 
 @contextmanager
 def serving(path: Partition, toy: Toy) -> Iterator[str]:
-    process = path.spawn(PROGRAM, json.dumps({"shapes": toy.shapes, "host": path.host}))
+    process = path.spawn(str(PROGRAM), json.dumps({"shapes": toy.shapes, "host": path.host}))
     try:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def really_serving(path: Partition, folder: Path, run: Path) -> Iterator[str]:
+    """The real server in the namespace: its loaders fetch over one stream."""
+    config = folder / "SERVER.toml"
+    config.write_text(
+        f'[server]\nlisten = "{path.host}:7750"\nallow_insecure = true\nstore = "sqlite:///{folder}/control.db"\n'
+        f'runs = ["{run}"]\n'
+    )
+    process = path.spawn(*HEADRACE[1:], "serve", str(config))
+    try:
+        assert process.stdout is not None
+        assert any("serves on" in line for line in process.stdout)
+        yield f"{path.host}:7750"
     finally:
         process.kill()
         process.communicate()
@@ -151,6 +173,33 @@ def test_a_long_partition_with_the_settings_that_ship(path: Partition, seconds: 
         trainer.join(60)
     assert trainer.digests == [step_digests(toy, step) for step in range(toy.end)]
     print(f"{seconds} s: the next batch {back:.2f} s after it healed")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("partitions", [pytest.param(10, marks=SLOW)])
+def test_many_partitions_from_the_real_server(path: Partition, tmp_path: Path, partitions: int) -> None:
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    steps, backs = 2_000, []
+    corpus = build_small_corpus(tmp_path)
+    run = write_run(tmp_path, corpus, steps=steps)
+    # The server takes a client that asks more often than every 10 s whether it lives for a hostile one.
+    settings = replace(QUICK, call_timeout=1, keepalive=10, keepalive_timeout=1)
+    with really_serving(path, tmp_path, run) as address, Loader(address, "r", job="j", settings=settings) as loader:
+        trainer = Trainer(loader, 0.005)
+        trainer.start()
+        for _ in range(partitions):
+            trainer.wait_for(len(trainer.times) + 10)
+            path.cut(chance.choice(sorted(HOOKS)))
+            time.sleep(chance.uniform(0.1, 4))
+            healed = time.monotonic()
+            path.heal()
+            backs.append(trainer.first_after(healed, within=12))
+        trainer.join(300)
+        assert trainer.error is None, f"seed {seed}"
+    planned = planned_digests(f"sqlite:///{tmp_path}/control.db", "r", f"0:{steps}")
+    assert [step_digest(rows) for rows in trainer.digests] == [planned[step] for step in range(steps)], f"seed {seed}"
+    print(f"the next batch {sorted(backs)[len(backs) // 2]:.2f} s after it healed, {max(backs):.2f} s at most")
 
 
 @pytest.mark.timeout(900)
