@@ -34,6 +34,7 @@ from hypothesis import strategies as st
 from small_corpus import ONE, ids_of, read, save_byte_tokenizer, some_texts, spec_of, texts_of, tree_hash, write_jsonl
 
 SLOW = bool(os.environ.get("HEADRACE_SLOW"))
+pytestmark = pytest.mark.timeout(1800 if SLOW else 180)
 Build = Callable[..., Corpus]
 COMMAND = [sys.executable, "-c", "from headrace.client.cli.main import run; run()", "corpus", "build"]
 
