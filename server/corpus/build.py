@@ -184,7 +184,8 @@ def build_units(
 
 
 def _sweep(plan: BuildPlan) -> None:
-    for folder in (plan.spec.out_path / "store").glob("*/"):
+    out = plan.spec.out_path
+    for folder in (out, *(out / "store").glob("*/")):
         sweep(folder)
 
 

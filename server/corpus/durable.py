@@ -19,6 +19,11 @@ _LOCK = ".building"
 _LOCK_SECONDS = 0.5
 
 
+def _temporary() -> str:
+    """A name of this process, by which `sweep` knows whether its maker is still alive."""
+    return f"{_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
 def sync(path: Path) -> None:
     """Forces a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -40,7 +45,7 @@ def io_errors(doing: str, path: Path) -> Iterator[None]:
 
 def write_file(path: Path, data: bytes) -> None:
     """Replaces `path` by `data`, atomically and durably."""
-    temporary = path.with_name(f"{_PREFIX}{path.name}-{secrets.token_hex(4)}")
+    temporary = path.with_name(_temporary())
     with io_errors("write", path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +65,7 @@ def new_folder(parent: Path, name: Callable[[], str]) -> Iterator[Path]:
 
     If a folder of that name came into being meanwhile (another worker built the same content), ours is dropped.
     """
-    temporary = parent / f"{_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    temporary = parent / _temporary()
     try:
         with io_errors("write below", parent):
             temporary.mkdir(parents=True)
@@ -107,13 +112,16 @@ def _locked(descriptor: int) -> bool:
 
 
 def sweep(folder: Path) -> int:
-    """Removes temporary folders that killed builds of this machine left in `folder`; returns how many."""
+    """Removes temporary folders and files that killed builds of this machine left in `folder`; returns how many."""
     mine = f"{_PREFIX}{socket.gethostname()}-"
     removed = 0
     for path in folder.glob(f"{mine}*"):
         pid = path.name.removeprefix(mine).partition("-")[0]
         if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(path, ignore_errors=True)
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
             removed += 1
     return removed
 
@@ -125,4 +133,9 @@ def _alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    # One that was killed and that nobody has waited for keeps its number, for ever under a lazy init.
+    return not stat.rpartition(") ")[2].startswith(("Z", "X"))

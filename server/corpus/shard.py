@@ -25,6 +25,8 @@ from headrace.server.corpus.profile import Profile, id_bins, length_bins
 from headrace.server.corpus.token_tables import TokenTables
 
 BLOCK_BYTES = 64 << 10
+_PIECE_BYTES = 64 * BLOCK_BYTES
+_MAPPED_BATCHES = 512
 BATCH_TOKENS = 256 << 10
 BATCH_DOCUMENTS = 4096
 TRAIN, HOLDOUT = "train", "holdout"
@@ -217,17 +219,36 @@ def _sum(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArr
 
 def _index(path: Path, batches: list[tuple[int, int]], id_bytes: int) -> tuple[bytes, int]:
     """The index of a finished Arrow file, and the file's size."""
+    size = path.stat().st_size
+    # Mapped anew again and again: pages around those that are looked at stay mapped, and count as memory.
+    table = [word for first in range(0, len(batches), _MAPPED_BATCHES) for word in _places(path, batches, first)]
+    totals = [sum(column) for column in zip(*batches, strict=True)] or [0, 0]
+    header = [size, BLOCK_BYTES, len(batches), totals[1], totals[0], id_bytes]
+    start = _MAGIC + struct.pack(f"<{len(header) + len(table)}Q", *header, *table)
+    return start + file_sums(path), size
+
+
+def _places(path: Path, batches: list[tuple[int, int]], first: int) -> list[int]:
+    """What the index says of some batches from `first` on."""
     with pa.memory_map(str(path)) as mapped:
         whole = mapped.read_buffer()
-        table: list[int] = []
         reader = pa.ipc.open_file(whole)
-        for number, (documents, tokens) in enumerate(batches):
+        table: list[int] = []
+        for number, (documents, tokens) in enumerate(batches[first : first + _MAPPED_BATCHES], first):
             batch = reader.get_batch(number)
             lists, rows = batch.column(0).buffers(), batch.column(1).buffers()
             columns = (lists[1], lists[3], rows[1])
             positions = [column.address - whole.address for column in columns if column is not None]
             table += [documents, tokens, *positions]
-        sums = block_sums(np.frombuffer(memoryview(whole), np.uint8), BLOCK_BYTES)
-        totals = [sum(column) for column in zip(*batches, strict=True)] or [0, 0]
-        header = [whole.size, BLOCK_BYTES, len(batches), totals[1], totals[0], id_bytes]
-        return _MAGIC + struct.pack(f"<{len(header) + len(table)}Q", *header, *table) + sums, whole.size
+        return table
+
+
+def file_sums(path: Path) -> bytes:
+    """The sums of a file's blocks; read piece by piece, since mapped pages would count as memory of this process."""
+    sums = []
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(_PIECE_BYTES):
+            while len(piece) % BLOCK_BYTES and (more := file.read(_PIECE_BYTES - len(piece))):
+                piece += more
+            sums.append(block_sums(np.frombuffer(piece, np.uint8), BLOCK_BYTES))
+    return b"".join(sums)

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from headrace.native import Blake3, block_sums
-from headrace.server.corpus.shard import BLOCK_BYTES, Encoded, ShardInfo
+from headrace.native import Blake3
+from headrace.server.corpus.shard import Encoded, ShardInfo, file_sums
+
+_MAPPED_BATCHES = 512
 
 
 def is_whole(folder: Path, shard: ShardInfo, *, blocks: bool) -> bool:
@@ -28,19 +30,19 @@ def is_whole(folder: Path, shard: ShardInfo, *, blocks: bool) -> bool:
     hasher.update(index)
     if hasher.digest().hex() != shard.index_digest:
         return False
-    return not blocks or index.endswith(_sums(path))
-
-
-def _sums(path: Path) -> bytes:
-    with pa.memory_map(str(path)) as mapped:
-        return block_sums(np.frombuffer(memoryview(mapped.read_buffer()), np.uint8), BLOCK_BYTES)
+    return not blocks or index.endswith(file_sums(path))
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(str(path)) as mapped:
-        reader = pa.ipc.open_file(mapped)
-        for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
+    first, count = 0, 1
+    while first < count:
+        # Mapped anew again and again: pages that were looked at stay mapped, and count as memory of this process.
+        with pa.memory_map(str(path)) as mapped:
+            reader = pa.ipc.open_file(mapped)
+            count = reader.num_record_batches
+            for number in range(first, min(first + _MAPPED_BATCHES, count)):
+                yield reader.get_batch(number)
+        first += _MAPPED_BATCHES
 
 
 def _ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
