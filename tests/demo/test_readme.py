@@ -38,16 +38,18 @@ def smaller(text: str, ports: dict[str, str]) -> str:
 
 
 def write_text(folder: Path) -> None:
-    """Two languages, training documents and aligned development lines."""
+    """Two languages: training documents, and aligned lines to develop and to test with."""
     lines = {"eng": "line {} of an English text", "deu": "Zeile {} eines deutschen Textes"}
-    for name in ("raw", "dev"):
+    for name in ("raw", "dev", "test"):
         (folder / name).mkdir()
     for name, line in lines.items():
         documents = "".join(json.dumps({"text": line.format(number)}) + "\n" for number in range(400)).encode()
         plain = name == "eng"
         content = documents if plain else zstandard.ZstdCompressor().compress(documents)
         (folder / f"raw/{name}.jsonl{'' if plain else '.zst'}").write_bytes(content)
-        (folder / f"dev/{name}.txt").write_text("".join(line.format(n) + "\n" for n in range(20)))
+        for number, part in enumerate(("dev", "test")):
+            lines_of_part = range(20 * number, 20 * number + 20)
+            (folder / f"{part}/{name}.txt").write_text("".join(line.format(n) + "\n" for n in lines_of_part))
 
 
 def wait_until_listening(address: str, process: subprocess.Popen[bytes]) -> None:

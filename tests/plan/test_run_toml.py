@@ -77,7 +77,7 @@ def test_a_domain_called_no_stays_a_name() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("seed = 1234", "sed = 1234", r"RUN.toml:1: `run.seed` is missing; add `seed = ...`"),
+        ("seed = 1234", "sed = 1234", r"RUN.toml:4: `run.seed` is missing; did you mean it by `sed`\?"),
         ("seed = 1234", "seed = 1234\nsead = 1", r"RUN.toml:5: unknown key `run.sead`; did you mean `seed`\?"),
         ("seed = 1234", "seed = -1", r"RUN.toml:4: `run.seed` must be from 0 to"),
         ("seed = 1234", "seed = 1.5", r"RUN.toml:4: `run.seed` must be a whole number"),
