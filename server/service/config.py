@@ -65,7 +65,7 @@ class ServerConfig:
     allow_insecure: bool = False
     reflection: bool = True
     bad_blocks: str = "fail"
-    changes_per_second: int = 50
+    changes_per_second: int = 5
     tls: TlsConfig | None = None
     tokens: Path | None = None
     identities: Mapping[str, str] | None = None
