@@ -70,7 +70,9 @@ const WORDS = { alarm: "Alarm", warning: "Warning", note: "Note" };
 function notes(snapshot) {
   const found = snapshot.notes;
   put(byId("look"), "data-calm", String(!found.length));
-  const shown = found.length ? found : [{ level: "calm", text: "Nothing: shares are on target, no cap is near, nothing drifts, every rank is heard." }];
+  const drift = snapshot.drift.length ? "nothing drifts" : "drift is not known yet";
+  const calm = { level: "calm", text: `Nothing: shares are on target, no cap is near, ${drift}, every rank is heard.` };
+  const shown = found.length ? found : [calm];
   sync(byId("notes"), shown, (note) => note.level + note.text, (note) => el("li", { "data-level": note.level },
     WORDS[note.level] ? el("strong", { class: "chip" }, WORDS[note.level]) : null, el("span", {}, note.text)), () => {});
 }
