@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import urllib.error
@@ -61,6 +62,11 @@ class Web:
         except urllib.error.HTTPError as error:
             kind = _KINDS.get(error.code, HeadraceError)
             raise kind(f"{self._endpoint}{path}: {_message(error)}") from None
+        except http.client.HTTPException:
+            raise UsageError(
+                f"{self._endpoint} does not speak HTTP; is it the `listen` address of SERVER.toml? --endpoint wants "
+                f"that of `metrics`"
+            ) from None
         except (OSError, ValueError) as error:
             cause = getattr(error, "reason", error)
             raise UnavailableError(

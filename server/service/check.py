@@ -8,10 +8,10 @@ corpus. Nothing is made, changed or built.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from headrace.proto.errors import ConfigError, NotFoundError
+from headrace.proto.errors import ConfigError, ConflictError, NotFoundError
 from headrace.server.control.database import parse_url
 from headrace.server.control.store import Store
 from headrace.server.service.auth import TokenFile, parse_scope
@@ -55,25 +55,28 @@ def check_config(config: ServerConfig) -> Iterator[str]:
         yield f"tokens: {config.tokens} can be read"
     for name, scope in (config.identities or {}).items():
         parse_scope(scope, f"{config.place}: identity `{name}`")
-    yield _store(config)
+    store, known = _store(config)
+    yield store
     for path in config.runs:
-        yield _run(config, path)
+        yield _run(config, path, known)
 
 
-def _store(config: ServerConfig) -> str:
+def _store(config: ServerConfig) -> tuple[str, Mapping[str, bytes]]:
+    """What to say of the store, and the spec digest of each of its runs."""
     parsed = parse_url(config.store)
     try:
         store = Store(config.store, writable=False)
-    except NotFoundError as error:
-        if parsed.drivername == "sqlite" and "no folder" in str(error):
-            raise
-        return f"store: {config.store} is not there yet and will be made"
-    runs = [run.name for run in store.runs()]
+    except NotFoundError:
+        folder = Path(parsed.database or "").parent
+        if parsed.drivername.startswith("sqlite") and not folder.is_dir():
+            raise NotFoundError(f"store `{config.store}`: there is no folder {folder}; make it first") from None
+        return f"store: {config.store} is not there yet and will be made", {}
+    known = {run.name: run.spec_digest for run in store.runs()}
     store.close()
-    return f"store: {store.name} holds {len(runs)} runs{': ' if runs else ''}{', '.join(runs[:8])}"
+    return f"store: {store.name} holds {len(known)} runs{': ' if known else ''}{', '.join(list(known)[:8])}", known
 
 
-def _run(config: ServerConfig, path: Path) -> str:
+def _run(config: ServerConfig, path: Path, known: Mapping[str, bytes]) -> str:
     if (spec := missing_corpus(path)) is not None:
         return f"run: {path}: its corpus will be built first, from {spec.place}"
     try:
@@ -82,4 +85,9 @@ def _run(config: ServerConfig, path: Path) -> str:
         raise ConfigError(f"cannot read {path}: {error.strerror}; check `runs` in {config.place}") from None
     folder = str(path.resolve().parent)
     new = new_run(text, place=str(path), base_dir=folder, author="", corpora=Corpora())
+    if known.get(new.name, new.spec_digest) != new.spec_digest:
+        raise ConflictError(
+            f"{path}: run `{new.name}` is in the store with spec digest {known[new.name].hex()[:16]}, this file has "
+            f"{new.spec_digest.hex()[:16]}; a run's past and shape never change: put the file back, or rename the run"
+        )
     return f"run: {path}: run `{new.name}`, digest {new.spec_digest.hex()[:16]}, its corpus can be read"

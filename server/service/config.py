@@ -78,6 +78,8 @@ class ServerConfig:
                 raise ConfigError(f"{self.place}: {name} = `{address}` is no HOST:PORT, such as 127.0.0.1:7750")
             if address is not None and int(address.rpartition(":")[2]) > _LARGEST_PORT:
                 raise ConfigError(f"{self.place}: {name} = `{address}`: a port is at most {_LARGEST_PORT}")
+        if self.metrics == self.listen and not self.listen.endswith(":0"):
+            raise ConfigError(f"{self.place}: metrics = `{self.metrics}` is also `listen`; give it another port")
         if not 1 << 16 <= self.message_bytes <= _LARGEST_MESSAGE:
             raise ConfigError(
                 f"{self.place}: message_bytes = {self.message_bytes} is not between {1 << 16} and {_LARGEST_MESSAGE}"

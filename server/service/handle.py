@@ -116,6 +116,9 @@ class RunHandle:
         if str(error) not in self._failures:
             self.checksum_failures += 1
             self._failures.append(str(error))
+            name = self.view.run.name
+            fields = told("checksum-failed", run=name, remedy=remedy_of(error))
+            logger.error("run %s: %s", name, error, extra=fields)
 
     def touch(self, token: bytes) -> None:
         """A rank was heard, without news."""

@@ -8,8 +8,9 @@ PYTHON is an interpreter in which the others are installed, apart from this proj
     ~/peers/bin/pip install mosaicml-streaming torchvision litdata "datasets>=4.4" grain torchdata
 
 A corpus of random text is built and served by the real server in a process of its own; the same windows are written in
-each tool's own format. All figures are of the trainer's process alone; what Headrace's server costs is a figure of its
-own, for the others do that work in the trainer. Headrace's batches are checked against their digests and confirmed.
+each tool's own format.All figures are of the trainer's process alone. The work of Headrace's server
+is not in them, though the others do theirs in the trainer; `bench_serve.py` measures what it costs. Headrace's batches
+are checked against their digests and confirmed.
 Tools take turns; figures are medians. A tool that is not installed is left out with the reason.
 """
 

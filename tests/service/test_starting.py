@@ -72,6 +72,28 @@ def test_check_opens_the_runs(tmp_path: Path, corpus: Path, taken: int) -> None:
     assert "cannot listen" in busy.stderr
 
 
+def test_check_refuses_what_serve_would(tmp_path: Path, corpus: Path) -> None:
+    run = write_run(tmp_path, corpus)
+    with serving(tmp_path, [run]):
+        pass
+    write_run(tmp_path, corpus, batch=16)
+    config = write_server(tmp_path, [run])
+    other = headrace("serve", "--check", str(config))
+    assert other.returncode != 0
+    assert "in the store with spec digest" in other.stderr
+    text = config.read_text()
+    config.write_text(text.replace("control.db", "nodir/control.db"))
+    lost = headrace("serve", "--check", str(config))
+    assert lost.returncode != 0
+    assert "there is no folder" in lost.stderr
+    config.write_text(
+        text.replace("127.0.0.1:0", "127.0.0.1:7750").replace("store", 'metrics = "127.0.0.1:7750"\nstore', 1)
+    )
+    twice = headrace("serve", "--check", str(config))
+    assert twice.returncode == 2
+    assert "give it another port" in twice.stderr
+
+
 def test_a_required_key_with_a_mistake_in_it_is_named(tmp_path: Path, corpus: Path) -> None:
     run = write_run(tmp_path, corpus)
     run.write_text(run.read_text().replace("corpus =", "corpsu ="))

@@ -73,6 +73,13 @@ def test_mistakes_are_told(endpoint: list[str], words: list[str], code: int, sai
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
 
 
+def test_the_port_of_grpc_is_told_from_that_of_the_page(watched: ServerProcess) -> None:
+    done = headrace("top", "--endpoint", f"http://{watched.address}")
+    assert done.returncode == 2
+    assert "does not speak HTTP" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_token_is_asked_for_and_sent(guarded: Guarded, tmp_path: Path) -> None:
     endpoint = ["--endpoint", f"http://127.0.0.1:{guarded.server.metrics_port}"]
     without = headrace("top", *endpoint)
