@@ -91,7 +91,7 @@ class Prefetcher:
         self._threads = self._fetchers(streams=settings.stream and session.opened.streams)
         if confirms:
             self._threads.append(threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True))
-        for thread in self._threads:
+        for thread in tuple(self._threads):  # the first may bring in others while the rest are started
             thread.start()
 
     def _fetchers(self, *, streams: bool) -> list[threading.Thread]:

@@ -15,7 +15,7 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with serving(tmp_path_factory.mktemp("server"), []) as started:
+    with serving(tmp_path_factory.mktemp("server"), [], extra="changes_per_second = 0") as started:
         yield started
 
 

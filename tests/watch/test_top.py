@@ -129,7 +129,7 @@ class Terminal:
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def until(self, pattern: str, seconds: float = 20.0) -> None:
+    def until(self, pattern: str, seconds: float = 60.0) -> None:
         """Reads until it was painted."""
         end = time.monotonic() + seconds
         while not re.search(pattern, self.seen):
@@ -142,7 +142,7 @@ class Terminal:
         self.seen = ""
         os.write(self.master, keys.encode())
 
-    def frame(self, good: Callable[[list[str]], bool], seconds: float = 20.0) -> list[str]:
+    def frame(self, good: Callable[[list[str]], bool], seconds: float = 60.0) -> list[str]:
         """The first painting that is good, as lines of text."""
         end = time.monotonic() + seconds
         while True:
