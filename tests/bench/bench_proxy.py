@@ -1,4 +1,4 @@
-"""How far one proxy carries: `python tests/bench/bench_proxy.py [--quick] [--json] [SECTION...]`.
+"""How far one proxy carries: `python tests/bench/bench_proxy.py [--quick] [--json] [--folder FOLDER] [SECTION...]`.
 
 On the demo's text (fourteen languages, code in two halves, documentation: 17 domains), through a real server:
 
@@ -8,18 +8,20 @@ stability  KRLS weights of a third of the training against the whole, another se
 tokenizer  KRLS weights of the same text under a parity-aware and a classical tokenizer
 published  a training step of the published proxy of 82 million parameters, rows of 512 tokens, on this machine
 
-Distances are half the sum of differences of weights: 0 is equal, 1 is disjoint.
+Distances are half the sum of differences of weights: 0 is equal, 1 is disjoint. With --folder everything is kept there;
+stopped, or ended by a limit of time, the bench goes on from its last checkpoint when it is started again.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,92 +30,17 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mixer"))
 
-from headrace.client.cli.demo.languages import LANGUAGES
-from headrace.client.cli.demo.text import write_text
 from headrace.mixer.embeddings import Embeddings, merge
 from headrace.mixer.krls import krls
 from headrace.mixer.proxy.batch import Rows
-from headrace.mixer.proxy.checkpoint import load
 from headrace.mixer.proxy.config import ModelConfig, TrainConfig, model_config
 from headrace.mixer.proxy.learned import doremi_weights
-from headrace.mixer.proxy.session import DEFAULT_KRLS, ProxyPlan, embed_run, train_proxy
+from headrace.mixer.proxy.session import DEFAULT_KRLS, ProxyPlan
 from headrace.mixer.proxy.train import Trainer
-from headrace.mixer.remote import create_run
-from headrace.server.corpus.build import build_corpus
-from headrace.server.corpus.spec import CorpusSpec
-from mixer_rig import Server, run_toml, serving
+from mixer_rig import serving
+from proxy_stage import BATCH, VARIANTS, Stage
 
 SECTIONS = ("joins", "stability", "tokenizer", "published")
-BATCH, SEQ_LEN = 34, 64
-_COMMAND = [sys.executable, "-c", "from headrace.client.cli.main import run; run()"]
-
-
-class Stage:
-    """The text, corpora of it, a server, and proxies that were trained already by what they were trained on."""
-
-    def __init__(self, folder: Path, server: Server, quick: bool) -> None:
-        self.folder, self.server, self.steps = folder, server, 45 if quick else 300
-        self.number, self.proxies = 0, dict[tuple[str, ...], tuple[Trainer, float]]()
-        write_text(folder)
-        halves = sorted((folder / "raw/code").iterdir())
-        self.files = {language.name: [f"raw/{language.name}/*"] for language in LANGUAGES} | {"docs": ["raw/docs/*"]}
-        for number, name in enumerate(("code-a", "code-b")):
-            self.files[name] = [str(path.relative_to(folder)) for path in halves[number::2]]
-        self.domains = tuple(sorted(self.files, key=str.encode))
-        self.corpora = {variant: self._corpus(variant) for variant in ("base", "classical")}
-
-    def _corpus(self, variant: str) -> Path:
-        words = ["tokenizer", "train", "--vocab-size", "2048", "--variant", variant, "--out", f"{variant}.json"]
-        for language in LANGUAGES:
-            paths = sorted((self.folder / "raw" / language.name).iterdir())
-            words += [word for path in paths for word in ("--lang", f"{language.name}={path}")]
-            if variant != "classical":
-                words += ["--dev", f"{language.name}=aligned/dev/{language.name}.txt"]
-        subprocess.run([*_COMMAND, *words], cwd=self.folder, check=True, capture_output=True)
-        text = f'[corpus]\nout = "corpus-{variant}"\ntokenizer = "{variant}.json"\n'
-        for name, files in self.files.items():
-            kind = 'document = "file"' if name == "docs" else 'text = "text"'
-            text += f'[[domain]]\nname = "{name}"\nfiles = {json.dumps(files)}\n{kind}\n'
-        build_corpus(CorpusSpec.from_toml(text, root=self.folder), workers=1)
-        return self.folder / f"corpus-{variant}" / "manifest.json"
-
-    def run(self, domains: Sequence[str], *, variant: str = "base", **changes: Any) -> str:
-        """Make a run with equal weights of some domains, 0 for the others; its name."""
-        self.number += 1
-        weights = {name: float(name in domains) for name in self.domains}
-        changes = {"steps": self.steps, "batch": BATCH, "seq_len": SEQ_LEN} | changes
-        spec = run_toml(f"proxy-{self.number}", self.corpora[variant], weights, **changes)
-        create_run(self.server.address, spec, base_dir=self.folder)
-        return f"proxy-{self.number}"
-
-    def trained(self, domains: Sequence[str], *, variant: str = "base", seed: int = 0) -> tuple[Trainer, float]:
-        """A proxy trained on some domains and the seconds it took; beside it `early.npz`, of a third of the steps."""
-        key = (variant, str(seed), *domains)
-        if key not in self.proxies:
-            folder, third, began = self.folder / f"trained-{len(self.proxies)}", self.steps // 3, time.monotonic()
-            plan = ProxyPlan(steps=self.steps, seed=seed, save_every=third)
-
-            def keep(report: Any) -> None:
-                if report.step == third:
-                    shutil.copy(folder / "proxy.npz", folder / "early.npz")
-
-            run = self.run(domains, variant=variant, seed=7 + seed)
-            trainer, _ = train_proxy(self.server.address, run, plan, folder, keep)
-            self.proxies[key] = trainer, time.monotonic() - began
-        return self.proxies[key]
-
-    def early(self, domains: Sequence[str]) -> Trainer:
-        """The same proxy after a third of its steps."""
-        self.trained(domains)
-        place = list(self.proxies).index(("base", "0", *domains))
-        return load(self.folder / f"trained-{place}" / "early.npz").trainer
-
-    def embedded(self, trainer: Trainer, domains: Sequence[str], *, variant: str = "base") -> tuple[Embeddings, float]:
-        """Embeddings of 64 windows a domain by a proxy, and the seconds they took."""
-        began = time.monotonic()
-        run = self.run(domains, variant=variant, kind="eval", steps=-(-64 * len(domains) // BATCH) + 2)
-        plan = ProxyPlan(windows=64)
-        return embed_run(self.server.address, run, plan, trainer, domains=domains), time.monotonic() - began
 
 
 def weights_of(embeddings: Embeddings) -> dict[str, float]:
@@ -153,12 +80,11 @@ def bench_stability(stage: Stage) -> dict[str, Any]:
     whole = weights_of(stage.embedded(stage.trained(seven)[0], seven)[0])
     early = weights_of(stage.embedded(stage.early(seven), seven)[0])
     other = weights_of(stage.embedded(stage.trained(seven, seed=1)[0], seven)[0])
-    third, averages = stage.steps // 3, list[dict[str, float]]()
-    folder = stage.folder / "doremi"
+    third, folder = stage.steps // 3, stage.folder / "doremi"
 
     def keep(report: Any) -> None:
         if report.step == third and (folder / "proxy" / "proxy.npz").exists():
-            averages.append(average_of(folder / "proxy" / "proxy.npz", seven))
+            shutil.copy(folder / "proxy" / "proxy.npz", folder / "early.npz")
 
     plan = ProxyPlan(steps=stage.steps, save_every=third)
     mixture = doremi_weights(
@@ -176,7 +102,7 @@ def bench_stability(stage: Stage) -> dict[str, Any]:
         "krls, a third of the steps": distance(early, whole),
         "krls, other seed": distance(other, whole),
         "krls, from uniform": distance(whole, even),
-        "doremi, a third of the steps": distance(averages[-1], final),
+        "doremi, a third of the steps": distance(average_of(folder / "early.npz", seven), final),
         "doremi, from uniform": distance(final, even),
     }
 
@@ -191,15 +117,20 @@ def average_of(path: Path, names: Sequence[str]) -> dict[str, float]:
 def bench_tokenizer(stage: Stage) -> dict[str, Any]:
     seven, found = stage.domains[:7], {}
     for label, domains in (("seven domains", seven), ("17 domains", stage.domains)):
-        by = {}
-        for variant in stage.corpora:
-            trainer, _ = stage.trained(domains, variant=variant)
-            by[variant] = weights_of(stage.embedded(trainer, domains, variant=variant)[0])
-        other = weights_of(stage.embedded(stage.trained(domains, seed=1)[0], domains)[0])
-        moved = {name: round(by["classical"][name] - by["base"][name], 4) for name in domains}
+        by = {
+            (variant, seed): weights_of(
+                stage.embedded(stage.trained(domains, variant=variant, seed=seed)[0], domains, variant=variant)[0]
+            )
+            for variant in VARIANTS
+            for seed in (0, 1)
+        }
+        base, classical = ({name: (by[v, 0][name] + by[v, 1][name]) / 2 for name in domains} for v in VARIANTS)
+        moved = {name: round(classical[name] - base[name], 4) for name in domains}
         found[label] = {
-            "distance between tokenizers": distance(by["base"], by["classical"]),
-            "distance between seeds": distance(by["base"], other),
+            "distance between tokenizers": [distance(by["base", seed], by["classical", seed]) for seed in (0, 1)],
+            "distance between seeds": [distance(by[variant, 0], by[variant, 1]) for variant in VARIANTS],
+            "distance from uniform": distance(base, dict.fromkeys(base, 1 / len(base))),
+            "distance between tokenizers, mean of two seeds": distance(base, classical),
             "moved most": dict(sorted(moved.items(), key=lambda item: -abs(item[1]))[:4]),
         }
     return found
@@ -240,15 +171,23 @@ def train_steps(config: ModelConfig, rows: int, steps: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    quick, as_json = "--quick" in sys.argv, "--json" in sys.argv
-    chosen = [word for word in sys.argv[1:] if not word.startswith("-")] or list(SECTIONS)
+    words, folder = sys.argv[1:], None
+    if "--folder" in words:
+        place = words.index("--folder")
+        folder = Path(words.pop(place + 1)).resolve()
+        words.pop(place)
+    quick, as_json = "--quick" in words, "--json" in words
+    chosen = [word for word in words if not word.startswith("-")] or list(SECTIONS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))  # so that the server and the lease of the run go too
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     if "published" in chosen:
         found["published"] = bench_published(quick)
     if set(chosen) & set(SECTIONS[:3]):
-        with tempfile.TemporaryDirectory() as name, serving(Path(name)) as server:
-            stage = Stage(Path(name), server, quick)
+        with ExitStack() as stack:
+            where = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            where.mkdir(parents=True, exist_ok=True)
+            stage = Stage(where, stack.enter_context(serving(where)), quick)
             for section in [section for section in SECTIONS[:3] if section in chosen]:
                 found[section] = globals()[f"bench_{section}"](stage)
                 print(f"{section}: {found[section]}", file=sys.stderr, flush=True)
