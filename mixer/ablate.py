@@ -27,8 +27,8 @@ from headrace.proto.errors import ConfigError, HeadraceError, UsageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep:
-    """What all trials share. plan: fields of ProxyPlan; windows: held-out rows to measure (0: all that are sealed);
-    workers: processes at a time; threads: of each."""
+    """What all trials share. plan: fields of ProxyPlan, its connection of `tls` and `token_file` only; windows:
+    held-out rows to measure (0: all that are sealed); workers: processes at a time; threads: of each."""
 
     name: str
     endpoint: str
@@ -136,7 +136,7 @@ def _work(sweep: Sweep, jobs: Sequence[Job], say: Callable[[str], None]) -> list
 
 def _start(sweep: Sweep, job: Job) -> subprocess.Popen[str]:
     shared = {name: value for name, value in asdict(sweep).items() if name not in ("name", "workers", "folder")}
-    described = json.dumps(shared | asdict(job) | {"folder": str(sweep.folder)})
+    described = json.dumps(shared | asdict(job) | {"folder": str(sweep.folder)}, default=str)  # paths of a connection
     return subprocess.Popen(
         [sys.executable, "-m", "headrace.mixer.proxy.trial", described],
         stderr=subprocess.PIPE,

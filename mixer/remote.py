@@ -85,6 +85,12 @@ class Remote:
         answer = self._call(self._control.SetWeights, request, f"set the weights of run `{self.run}`")
         return Pushed(sequence=answer.event.sequence, from_step=answer.event.from_step)
 
+    def create(self, spec: str, base_dir: Path) -> str:
+        """Make another run on the server from the text of a RUN.toml; its id."""
+        request = control_pb2.CreateRunRequest(spec_toml=spec, base_dir=str(base_dir), author=self.author)
+        answer: control_pb2.CreateRunResponse = self._call(self._control.CreateRun, request, "create a run")
+        return answer.run.run_id
+
     def _call(self, method: Callable[..., Answer], request: Any, doing: str) -> Answer:
         try:
             return method(request, timeout=TIMEOUT, metadata=self._token.metadata() if self._token else None)
@@ -117,13 +123,15 @@ def _measured(loss: feedback_pb2.DomainLoss) -> Measured:
     return Measured(loss=loss.loss_sum, tokens=loss.tokens, excess=excess)
 
 
-def create_run(address: str, spec: str, *, base_dir: Path, author: str = "mixer") -> str:
+def create_run(
+    address: str,
+    spec: str,
+    *,
+    base_dir: Path,
+    author: str = "mixer",
+    tls: Tls | None = None,
+    token_file: Path | None = None,
+) -> str:
     """Make a run from the text of a RUN.toml; its id. An equal run that is there already is answered as success."""
-    request = control_pb2.CreateRunRequest(spec_toml=spec, base_dir=str(base_dir), author=author)
-    with grpc.insecure_channel(address) as channel:
-        stub = control_pb2_grpc.ControlServiceStub(channel)  # type: ignore[no-untyped-call]
-        try:
-            answer: control_pb2.CreateRunResponse = stub.CreateRun(request, timeout=TIMEOUT)
-        except grpc.RpcError as error:
-            raise from_rpc(error, doing="create a run", endpoint=address) from None
-    return answer.run.run_id
+    with Remote(address, "", tls=tls, token_file=token_file, author=author) as remote:
+        return remote.create(spec, base_dir)

@@ -72,6 +72,10 @@ class Target:
 
         return Tls(ca=self.ca, cert=self.cert, key=self.key)
 
+    def connection(self) -> dict[str, Any]:
+        """How a server is talked to, as the keywords `tls` and `token_file` of the client's classes."""
+        return {"tls": self.tls(), "token_file": self.token_file}
+
     def need_server(self) -> str:
         """The server's address; raises UsageError when only a store, or nothing, is known."""
         if not self.server:

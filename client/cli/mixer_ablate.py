@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from headrace.client.cli.common import Target, target_options
+from headrace.client.cli.common import Target, access_options
 from headrace.proto.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def axes_of(entries: Sequence[str]) -> dict[str, list[float]]:
 @click.option("--check-top", type=click.IntRange(min=3), default=3, show_default=True, help="How many of them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print the candidates and what is missing; make nothing.")
-@target_options
+@access_options
 def ablate(
     template: Path,
     target: Target,
@@ -109,7 +109,7 @@ def ablate(
         endpoint=target.need_server(),
         held_out=options["held_out"],
         folder=folder,
-        plan={"size": options["size"], "steps": options["steps"], "seed": options["seed"]},
+        plan={name: options[name] for name in ("size", "steps", "seed")} | {"connection": target.connection()},
         windows=options["windows"],
         workers=options["workers"],
     )
@@ -143,7 +143,7 @@ def make_runs(template: Path, sweep: Sweep, mixtures: Mapping[str, Mapping[str, 
     for name, weights in mixtures.items():
         run = f"{sweep.folder.name}-{name}"
         spec = spec_text(text, name=run, weights=weights, place=str(template))
-        create_run(sweep.endpoint, spec, base_dir=template.resolve().parent)
+        create_run(sweep.endpoint, spec, base_dir=template.resolve().parent, **sweep.plan["connection"])
         jobs.append(Job(name=name, weights=dict(weights), run=run))
     return jobs
 

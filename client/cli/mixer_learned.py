@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from headrace.client.cli.common import Target, target_options
+from headrace.client.cli.common import Target, access_options
 from headrace.client.cli.mixer_proxy import Lines, describe
 from headrace.proto.errors import UsageError
 
@@ -34,11 +34,12 @@ def training(command: Command) -> Command:
     return command
 
 
-def plan_of(options: dict[str, Any]) -> ProxyPlan:
-    """The plan that the options stand for."""
+def plan_of(options: dict[str, Any], target: Target) -> ProxyPlan:
+    """The plan that the options and the target stand for."""
     from headrace.mixer.proxy.session import ProxyPlan
 
-    return ProxyPlan(**{name: options[name] for name in ("size", "steps", "seed", "device")})
+    chosen = {name: options[name] for name in ("size", "steps", "seed", "device")}
+    return ProxyPlan(**chosen, connection=target.connection())
 
 
 def show(mixture: Mixture, folder: Path, as_json: bool) -> None:
@@ -64,7 +65,7 @@ def show(mixture: Mixture, folder: Path, as_json: bool) -> None:
 )
 @click.option("--template", type=click.Path(path_type=Path), help="RUN.toml of the later rounds' references.")
 @training
-@target_options
+@access_options
 def doremi(
     run: str,
     reference_run: str,
@@ -85,7 +86,7 @@ def doremi(
     from headrace.mixer.doremi import DoremiSpec
     from headrace.mixer.proxy.rounds import doremi_rounds
 
-    plan, server = plan_of(options), target.need_server()
+    plan, server = plan_of(options, target), target.need_server()
     if options["dry_run"]:
         describe(server, reference_run, plan)
         describe(server, run, plan)
@@ -95,7 +96,7 @@ def doremi(
     mixture = doremi_rounds(
         server,
         reference_run=reference_run,
-        make_reference=lambda number, weights: make_reference(server, template, options["folder"], number, weights),
+        make_reference=lambda number, weights: make_reference(target, template, options["folder"], number, weights),
         run=run,
         rounds=rounds,
         tolerance=tolerance,
@@ -109,7 +110,9 @@ def doremi(
     show(mixture, options["folder"], options["as_json"])
 
 
-def make_reference(server: str, template: Path | None, folder: Path, number: int, weights: Mapping[str, float]) -> str:
+def make_reference(
+    target: Target, template: Path | None, folder: Path, number: int, weights: Mapping[str, float]
+) -> str:
     """Make the run of a round's reference on the server; its name."""
     from headrace.client.cli.mixer_options import read_text
     from headrace.mixer.ablate import spec_text
@@ -118,7 +121,7 @@ def make_reference(server: str, template: Path | None, folder: Path, number: int
     assert template is not None
     name = f"{folder.resolve().name}-reference-{number}"
     spec = spec_text(read_text(template), name=name, weights=weights, place=str(template))
-    create_run(server, spec, base_dir=template.resolve().parent)
+    create_run(target.need_server(), spec, base_dir=template.resolve().parent, **target.connection())
     return name
 
 
@@ -128,7 +131,7 @@ def make_reference(server: str, template: Path | None, folder: Path, number: int
 @click.option("--target-domain", multiple=True, help="Domain to serve; repeat. Default: all of them.")
 @click.option("--without-self", is_flag=True, help="Leave a domain's product with itself out.")
 @training
-@target_options
+@access_options
 def doge(
     run: str, mu: float, target_domain: tuple[str, ...], without_self: bool, target: Target, **options: Any
 ) -> None:
@@ -138,7 +141,7 @@ def doge(
     from headrace.mixer.proxy.config import train_config
     from headrace.mixer.proxy.learned import doge_weights
 
-    plan, server = plan_of(options), target.need_server()
+    plan, server = plan_of(options, target), target.need_server()
     if options["dry_run"]:
         describe(server, run, plan)
         return

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from headrace.client.cli.common import Target, target_options
+from headrace.client.cli.common import Target, access_options
 
 if TYPE_CHECKING:
     from headrace.mixer.proxy.train import StepReport
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--largest-share", type=float, default=0.5, show_default=True, help="Largest weight of any domain.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--dry-run", is_flag=True, help="Look at the run and say what would be trained.")
-@target_options
+@access_options
 def proxy(
     run: str,
     target: Target,
@@ -57,7 +57,15 @@ def proxy(
     from headrace.mixer.krls import KrlsSpec
     from headrace.mixer.proxy.session import ProxyPlan, proxy_weights
 
-    plan = ProxyPlan(size=size, steps=steps, windows=windows, depth=depth, seed=seed, device=device)
+    plan = ProxyPlan(
+        size=size,
+        steps=steps,
+        windows=windows,
+        depth=depth,
+        seed=seed,
+        device=device,
+        connection=target.connection(),
+    )
     spec = KrlsSpec(convention=convention, relative_lam=relative_lam, unit_length=unit_length)
     server = target.need_server()
     if dry_run:
@@ -98,7 +106,7 @@ def describe(server: str, run: str, plan: Any) -> None:
     from headrace.mixer.proxy.config import model_config, train_config
     from headrace.mixer.proxy.session import shape_of
 
-    with Loader(server, run, rank=0, world=1, mode="observe") as loader:
+    with Loader(server, run, rank=0, world=1, mode="observe", **plan.observing) as loader:
         opened = loader.open()
         shape = shape_of(opened)
         config = model_config(plan.size, vocab_size=opened.vocab_size, seq_len=shape.seq_len)

@@ -55,8 +55,7 @@ class Counted:
 
 
 def _domains(endpoint: str | Sequence[str], run: str, plan: ProxyPlan) -> tuple[str, ...]:
-    connection = {name: value for name, value in plan.connection.items() if name in ("tls", "token_file", "settings")}
-    with Loader(endpoint, run, rank=0, world=1, mode="observe", **connection) as loader:
+    with Loader(endpoint, run, rank=0, world=1, mode="observe", **plan.observing) as loader:
         return loader.open().domains
 
 

@@ -30,6 +30,7 @@ from headrace.mixer.proxy.batch import Rows, rows_of, take
 from headrace.mixer.proxy.checkpoint import load, model_digest, save
 from headrace.mixer.proxy.config import model_config, train_config
 from headrace.mixer.proxy.embed import embed
+from headrace.mixer.proxy.job import next_attempt
 from headrace.mixer.proxy.train import Objective, StepReport, Trainer, train
 from headrace.mixer.result import Mixture, finish
 from headrace.proto.errors import ConflictError, UsageError
@@ -58,6 +59,11 @@ class ProxyPlan:
     def __post_init__(self) -> None:
         if self.windows < 1 or self.save_every < 1 or (self.steps is not None and self.steps < 1):
             raise UsageError("proxy: windows, steps and save_every must be at least 1")
+
+    @property
+    def observing(self) -> dict[str, Any]:
+        """Of the connection, what a loader that only looks takes: it belongs to no job."""
+        return {name: value for name, value in self.connection.items() if name in ("tls", "token_file", "settings")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,8 +123,8 @@ def train_proxy(
     objective: Objective | None = None,
 ) -> tuple[Trainer, Opened]:
     """Train through the loader as the run's job, from the checkpoint in the folder when there is one."""
-    path = folder / "proxy.npz"
-    with Loader(endpoint, run, rank=0, world=1, **plan.connection) as loader:
+    path, connection = folder / "proxy.npz", next_attempt(folder) | dict(plan.connection)
+    with Loader(endpoint, run, rank=0, world=1, **connection) as loader:
         trainer = _resumed(path, loader, plan, objective)
         opened = loader.open()
         trainer = trainer or _fresh(opened, plan, objective)
@@ -160,8 +166,7 @@ def embed_run(
 ) -> Embeddings:
     """Embed windows of a run as an observer, from its first step to the last sealed one: the proxy's own run, or
     another one that serves new domains. Raises UsageError for a domain without windows there."""
-    connection = {name: value for name, value in plan.connection.items() if name in ("tls", "token_file", "settings")}
-    with Loader(endpoint, run, rank=0, world=1, mode="observe", **connection) as loader:
+    with Loader(endpoint, run, rank=0, world=1, mode="observe", **plan.observing) as loader:
         opened = loader.open()
         if opened.vocab_size != trainer.model.config.vocab_size:
             raise ConflictError(

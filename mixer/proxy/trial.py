@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from headrace.client.settings import Tls
 from headrace.client.torch import Loader
 from headrace.mixer.proxy.batch import Rows, rows_of
 from headrace.mixer.proxy.config import train_config
@@ -45,7 +46,7 @@ def run_trial(
     """Train on `run`, measure on the steps of `held_out` (all sealed ones, or about `windows` rows), write the file."""
     began = time.monotonic()
     trainer, opened = train_proxy(endpoint, run, plan, folder / name, on_step)
-    with Loader(endpoint, held_out, rank=0, world=1, mode="observe", **_observing(plan)) as loader:
+    with Loader(endpoint, held_out, rank=0, world=1, mode="observe", **plan.observing) as loader:
         held = loader.open()
         if held.tokenizer_digest != opened.tokenizer_digest:
             raise ConflictError(f"run `{held_out}` has another tokenizer than `{run}`; hold out with the same one")
@@ -66,19 +67,22 @@ def run_trial(
     return trial
 
 
-def _observing(plan: ProxyPlan) -> dict[str, Any]:
-    return {name: value for name, value in plan.connection.items() if name in ("tls", "token_file", "settings")}
-
-
 def _rows(loader: Loader, steps: int, device: str) -> Iterator[Rows]:
     return (rows_of(batch, device) for batch in itertools.islice(loader, steps))
+
+
+def connection_of(described: Mapping[str, Any]) -> dict[str, Any]:
+    """The loader's `tls` and `token_file` out of their paths as JSON."""
+    files, token = described.get("tls"), described.get("token_file")
+    tls = Tls(**{name: Path(path) for name, path in files.items() if path}) if files else None
+    return {"tls": tls, "token_file": Path(token) if token else None}
 
 
 def main(argument: str) -> int:
     """Run the trial that a JSON object describes; the exit code."""
     job = json.loads(argument)
     torch.set_num_threads(int(job.get("threads", 1)))
-    plan = ProxyPlan(**job["plan"])
+    plan = ProxyPlan(**job["plan"] | {"connection": connection_of(job["plan"].get("connection", {}))})
     try:
         run_trial(
             job["endpoint"],

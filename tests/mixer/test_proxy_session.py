@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,15 +17,17 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
 from click.testing import CliRunner, Result  # noqa: E402
+from headrace.client import Loader  # noqa: E402
 from headrace.client.cli.mixer import mixer  # noqa: E402
 from headrace.mixer.embeddings import load_embeddings  # noqa: E402
 from headrace.mixer.krls import KrlsSpec  # noqa: E402
 from headrace.mixer.proxy.checkpoint import load, model_digest  # noqa: E402
+from headrace.mixer.proxy.job import next_attempt  # noqa: E402
 from headrace.mixer.proxy.session import ProxyPlan, embed_run, proxy_weights, train_proxy  # noqa: E402
 from headrace.mixer.remote import Remote  # noqa: E402
 from headrace.mixer.result import load as load_mixture  # noqa: E402
 from headrace.mixer.trials import load_trials  # noqa: E402
-from headrace.proto.errors import ConflictError  # noqa: E402
+from headrace.proto.errors import ConfigError, ConflictError, FencedError  # noqa: E402
 from mixer_rig import DOCUMENTS, Server, run_toml  # noqa: E402
 
 slow = pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="minutes of training; HEADRACE_SLOW=1 runs it")
@@ -73,6 +79,22 @@ def test_a_training_that_was_cut_short_ends_with_the_same_proxy(
         train_proxy(server.address, run, ProxyPlan(steps=30), tmp_path / "cut")
     anew, _ = train_proxy(server.address, run, plan, tmp_path / "empty")
     assert model_digest(anew.model) == model_digest(whole.model)  # the run serves its past again, exactly
+
+
+def test_a_killed_training_is_started_again_at_once(
+    server: Server, make_run: Callable[..., str], tmp_path: Path
+) -> None:
+    run, plan = make_run(), ProxyPlan(steps=4)
+    killed = Loader(server.address, run, rank=0, world=1, **next_attempt(tmp_path))
+    next(iter(killed))  # it holds the lease of the run and will never say that it is gone
+    trainer, _ = train_proxy(server.address, run, plan, tmp_path)
+    assert trainer.step == 4
+    with pytest.raises(FencedError):
+        list(killed)
+    killed.close()
+    (tmp_path / "job.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"job\.json"):
+        train_proxy(server.address, run, plan, tmp_path)
 
 
 def test_a_new_domain_is_embedded_by_the_old_proxy(
@@ -135,6 +157,27 @@ def test_a_sweep_goes_on_run_by_run_and_is_checked_at_another_size(
     assert "0 of 3 trials are there, 3 to make" in again.stderr  # those of the check
     assert json.loads(again.stdout)["agreement"] == [1.0, 3]  # the same size again ranks the same
     assert {t.name: t.losses for t in load_trials(tmp_path / "sweep")} == {t.name: t.losses for t in first}
+
+
+@slow
+def test_a_sweep_that_was_killed_goes_on(
+    server: Server, make_run: Callable[..., str], corpus: Path, tmp_path: Path
+) -> None:
+    """The command and its trials, killed while two trials train, end with the same files as a sweep left alone."""
+    arguments = sweep(server, make_run, corpus, tmp_path)
+    headrace(*arguments)
+    losses = {trial.name: trial.losses for trial in load_trials(tmp_path / "sweep")}
+    again = [tmp_path / "killed" if word == tmp_path / "sweep" else word for word in arguments]
+    command = [sys.executable, "-c", "from headrace.client.cli.main import run; run()", "mixer", *map(str, again)]
+    killed = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list((tmp_path / "killed").glob("*/job.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait(timeout=30)
+    assert len(list((tmp_path / "killed").glob("*.trial.json"))) < 3
+    assert "best measured: clean" in headrace(*again).stdout
+    assert {trial.name: trial.losses for trial in load_trials(tmp_path / "killed")} == losses
 
 
 def test_doremi_and_doge_from_served_runs(server: Server, make_run: Callable[..., str], tmp_path: Path) -> None:
