@@ -53,7 +53,7 @@ class PostgresServer:
         command = [self._binaries / "postgres", "-D", self._folder / "data", *words, "-c", "max_connections=200"]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_user())  # type: ignore[call-overload]
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             ready = subprocess.run(
                 [self._binaries / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port)],

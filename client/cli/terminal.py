@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import sys
 import termios
@@ -64,9 +63,12 @@ class Screen:
         self._pipe = os.pipe()
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
-        size = shutil.get_terminal_size()
-        return size.columns, size.lines
+        """Columns and lines of the terminal itself: COLUMNS, where exported, would not follow a resize."""
+        try:
+            size = os.get_terminal_size(sys.stdout.fileno())
+        except OSError:
+            size = os.terminal_size((0, 0))
+        return size.columns or 80, size.lines or 24
 
     def paint(self, lines: Sequence[str]) -> None:
         """The lines, from the top; what was there before goes."""

@@ -133,14 +133,18 @@ class Table:
     def table(self, key: str, default: Any = ...) -> Table:
         value = self.take(key, default)
         if not isinstance(value, Mapping):
-            raise self.error(key, f"`{self.name(key)}` must be a table, not {show(value)}")
+            hint = f"; write `[{self.name(key)}]`, with single brackets" if isinstance(value, list) else ""
+            raise self.error(key, f"`{self.name(key)}` must be a table, not {show(value)}{hint}")
         return self._child(value, key)
 
     def tables(self, key: str) -> list[Table]:
         """An array of tables, `[[key]]`."""
         value = self.take(key)
         if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-            raise self.error(key, f"`{self.name(key)}` must be a list of tables, `[[{self.name(key)}]]`")
+            found = f"`[{self.name(key)}]` is one table" if isinstance(value, Mapping) else f"not {show(value)}"
+            raise self.error(
+                key, f"`{self.name(key)}` must be a list of tables, {found}; write `[[{self.name(key)}]]` above each"
+            )
         return [self._child(item, key, number) for number, item in enumerate(value)]
 
     def keys(self) -> Iterator[str]:

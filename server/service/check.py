@@ -73,7 +73,8 @@ def _store(config: ServerConfig) -> tuple[str, Mapping[str, bytes]]:
         return f"store: {config.store} is not there yet and will be made", {}
     known = {run.name: run.spec_digest for run in store.runs()}
     store.close()
-    return f"store: {store.name} holds {len(known)} runs{': ' if known else ''}{', '.join(list(known)[:8])}", known
+    names = f": {', '.join(list(known)[:8])}" if known else ""
+    return f"store: {store.name} holds {len(known)} run{'' if len(known) == 1 else 's'}{names}", known
 
 
 def _run(config: ServerConfig, path: Path, known: Mapping[str, bytes]) -> str:

@@ -120,6 +120,13 @@ class RunHandle:
             fields = told("checksum-failed", run=name, remedy=remedy_of(error))
             logger.error("run %s: %s", name, error, extra=fields)
 
+    @property
+    def damage(self) -> str:
+        """How many reads failed their checksum since this server opened the run, and the newest; "" when none did."""
+        if not self._failures:
+            return ""
+        return f"{self.checksum_failures} found by this server, the newest: {self._failures[-1]}"
+
     def touch(self, token: bytes) -> None:
         """A rank was heard, without news."""
         self._words.setdefault(token, 0)

@@ -87,6 +87,8 @@ def judge_run(
 def _of_server(run: RunFigures) -> Iterator[Note]:
     if run.data_error:
         yield Note(level="alarm", text=f"The seal is stuck: {run.data_error}")
+    elif run.damage:
+        yield Note(level="alarm", text=f"Blocks failed their checksum: {run.damage}")
     if run.store_error:
         text = f"The control store is away, serving goes on up to step {run.seal}: {run.store_error}"
         yield Note(level="alarm", text=text)
@@ -144,7 +146,8 @@ def _ranks(lease: LeaseFigures | None, now_us: int) -> Iterator[Note]:
     silent = [rank for rank in lease.ranks if now_us - rank.heard_us > RANK_SILENT_US]
     if silent:
         names = ", ".join(rank.label for rank in silent[:5])
-        text = f"{len(silent)} ranks were not heard for {RANK_SILENT_US // 1_000_000} s: {names}"
+        who = "1 rank was" if len(silent) == 1 else f"{len(silent)} ranks were"
+        text = f"{who} not heard for {RANK_SILENT_US // 1_000_000} s: {names}"
         yield Note(level="warning", text=text)
 
 

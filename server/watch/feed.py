@@ -100,6 +100,7 @@ class Feed:
             now_us=time.time_ns() // 1000,
             store_error="" if handle.store_error is None else str(handle.store_error),
             data_error="" if handle.data_error is None else str(handle.data_error),
+            damage=handle.damage,
             steps_per_second=self._pace.steps_per_second,
         )
         drift = self._drift(handle)

@@ -81,6 +81,7 @@ def _run(view: View, now: Point, before: Point, around: Surroundings) -> RunFigu
         steps_per_second=around.steps_per_second,
         store_error=around.store_error,
         data_error=around.data_error,
+        damage=around.damage,
         known_until=plan.known_until,
     )
 

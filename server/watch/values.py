@@ -30,6 +30,7 @@ class Surroundings:
     now_us: int
     store_error: str = ""
     data_error: str = ""
+    damage: str = ""
     steps_per_second: float | None = None
 
 
@@ -92,6 +93,7 @@ class RunFigures:
     steps_per_second: float | None
     store_error: str
     data_error: str
+    damage: str
     known_until: int | None
 
 

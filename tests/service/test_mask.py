@@ -233,6 +233,9 @@ def test_a_bad_shard_goes_into_quarantine(tmp_path: Path, corpus: Path, own_corp
         assert all(batch.emptied.tolist() == [n == "b" for n in batch.names] for batch in batches[event.from_step :])
         shown = headrace("run", "explain", "r", "--step", str(STEPS - 1), "--text", "0", "--server", server.address)
         assert "in quarantine" in shown.stdout
+        page = f"http://127.0.0.1:{server.metrics_port}"
+        seen = headrace("top", "r", "--endpoint", page, "--once").stdout
+        assert "alarm    Blocks failed their checksum: 1 found by this server" in seen
         served = digests(batches)
         planned = planned_digests(server.store, "r", f"{event.from_step}:{STEPS}")
         assert planned == {step: served[step] for step in planned}

@@ -90,11 +90,8 @@ def test_checkpoints_of_other_runs_and_damaged_ones_are_refused(tmp_path: Path) 
 COMMAND = [sys.executable, "-c", "from headrace.client.cli.main import run; run()", "tokenizer", "train"]
 
 
-def test_ctrl_c_ends_within_a_second_and_the_command_goes_on(tmp_path: Path) -> None:
-    text, out = tmp_path / "x.txt", tmp_path / "t.json"
-    rng = random.Random(4)
-    text.write_text(" ".join("".join(rng.choices("etaoinshrdlu", k=rng.randint(4, 14))) for _ in range(150_000)))
-    arguments = [*COMMAND, "--lang", f"x={text}", "--variant", "classical", "--vocab-size", "30000", "--out", str(out)]
+def interrupted(arguments: list[str]) -> tuple[int, str, float]:
+    """Exit status, words, and seconds from a Ctrl-C at the first merges to the end."""
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         while "merge" not in (line := running.stderr.readline()):
@@ -102,8 +99,22 @@ def test_ctrl_c_ends_within_a_second_and_the_command_goes_on(tmp_path: Path) -> 
         running.send_signal(signal.SIGINT)
         sent = time.monotonic()
         said = running.stderr.read()
-        assert running.wait(timeout=30) == 130
-    assert time.monotonic() - sent < 5, "about a second, and slack for a busy machine"
+        return running.wait(timeout=30), said, time.monotonic() - sent
+
+
+def test_ctrl_c_ends_within_a_second_and_the_command_goes_on(tmp_path: Path) -> None:
+    text, out = tmp_path / "x.txt", tmp_path / "t.json"
+    rng = random.Random(4)
+    text.write_text(" ".join("".join(rng.choices("etaoinshrdlu", k=rng.randint(4, 14))) for _ in range(150_000)))
+    arguments = [*COMMAND, "--lang", f"x={text}", "--variant", "classical", "--vocab-size", "30000", "--out", str(out)]
+    for _ in range(5):
+        code, said, seconds = interrupted(arguments)
+        if code != 0:  # on a busy machine it may be done before the signal comes
+            break
+        for path in (out, out.with_name("t.training.json")):
+            path.unlink()
+    assert code == 130
+    assert seconds < 5, "about a second, and slack for a busy machine"
     assert "the same command goes on from there" in said
     assert "Traceback" not in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.json.checkpoint", "x.txt"]

@@ -129,6 +129,7 @@ _RUN = RunFigures(
     steps_per_second=None,
     store_error="",
     data_error="",
+    damage="",
     known_until=None,
 )
 
@@ -185,3 +186,11 @@ def test_notes_are_most_urgent_first_and_bounded() -> None:
     assert len(notes) == 25
     assert notes[-1].text == "and 39 more"
     assert judge_run(_RUN, None, [domain()], (), now_us=0) == []
+
+
+def test_damage_is_an_alarm_once() -> None:
+    """A seal that is stuck names the same damage, so that it is not said twice."""
+    (note,) = judge_run(replace(_RUN, damage="2 found"), None, [domain()], (), now_us=0)
+    assert (note.level, note.text) == ("alarm", "Blocks failed their checksum: 2 found")
+    (stuck,) = judge_run(replace(_RUN, damage="2 found", data_error="bad block"), None, [domain()], (), now_us=0)
+    assert stuck.text == "The seal is stuck: bad block"

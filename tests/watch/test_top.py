@@ -118,7 +118,7 @@ class Terminal:
     def __init__(self, *words: str, columns: int = 100, lines: int = 30) -> None:
         self.master, slave = pty.openpty()
         self.resize(columns, lines)
-        environment = {**os.environ, "TERM": "xterm-256color"}
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
         environment.pop("NO_COLOR", None)
         self.process = subprocess.Popen(
             [*HEADRACE, *words], stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
