@@ -95,7 +95,7 @@ def test_a_domain_called_no_stays_a_name() -> None:
         ("0.3,", "true,", r"RUN.toml:10: weight of `deu` must be a finite number"),
         ("0.3,", "1e999,", r"RUN.toml:10: weight of `deu` is too large"),
         ("{ deu = 0.3, web-fra = 0.7 }", "{}", r"RUN.toml:10: .*must give some domain a weight above 0"),
-        ("[[phase]]", "[phase]", r"RUN.toml:5: `phase` must be a list of tables, `\[phase\]` is one table; write `\[\["),
+        ("[[phase]]", "[phase]", r"RUN.toml:5: `phase` must be a list of tables, `\[phase\]` is one table; write"),
         ("[run]", "[[run]]", r"RUN.toml:1: `run` must be a table, .*; write `\[run\]`, with single brackets"),
         ("{ deu = 0.3, web-fra = 0.7 }", "[0.3, 0.7]", r"RUN.toml:10: `phase.weights` must be a table"),
         ("{ deu = 0.3, web-fra = 0.7 }", "{ 'co de' = 1 }", r"RUN.toml:10: `co de` is not a domain name"),
