@@ -14,6 +14,7 @@ import numpy as np
 from headrace.native import count_pieces
 from headrace.proto.errors import UsageError
 from headrace.tokenizer import metrics, vocabulary
+from headrace.tokenizer.languages import check_aligned
 from headrace.tokenizer.tokenizer import Tokenizer
 from headrace.tokenizer.vocabulary import Vocabulary
 
@@ -98,8 +99,7 @@ class _Encoded:
 def evaluate(tokenizer: Tokenizer, lines: Mapping[str, Sequence[str]], *, threads: int | None = None) -> FairnessReport:
     """Measure a tokenizer on aligned lines by language; UsageError when the numbers of lines differ."""
     counts = {name: len(texts) for name, texts in lines.items()}
-    if len(set(counts.values())) != 1 or not all(counts.values()):
-        raise UsageError(f"fairness needs aligned lines, as many in each language, but there are: {counts}")
+    check_aligned(lines, "parallel text")
     encoded = {name: _encode(tokenizer, texts, threads) for name, texts in lines.items()}
     costs = {name: float(part.tokens.sum()) / counts[name] for name, part in encoded.items()}
     worst, best = max(costs, key=lambda name: costs[name]), min(costs, key=lambda name: costs[name])

@@ -12,6 +12,7 @@ from headrace.native import BpeTrainer, PieceCounter
 from headrace.proto.errors import UsageError
 from headrace.tokenizer import checkpoint, diagnose, sample
 from headrace.tokenizer.checkpoint import Checkpoint
+from headrace.tokenizer.languages import check_aligned, check_covered
 from headrace.tokenizer.outcome import Progress, SmallVocabularyError, TrainReport
 from headrace.tokenizer.spec import TrainSpec
 from headrace.tokenizer.texts import Text, count_texts, development_lines
@@ -51,7 +52,7 @@ class Job:
         if self.is_classical:
             return {}
         if self.spec.ratio:
-            _check_languages("ratio", self.spec.ratio, self.names)
+            check_covered("ratio", self.spec.ratio, self.names)
             if not self.spec.uses_mix:
                 return {}
         if dev is None:
@@ -59,9 +60,9 @@ class Job:
                 f"the variant `{self.spec.variant}` needs development text (aligned lines in each language) "
                 f"or a ratio for each language"
             )
-        _check_languages("development text", dev, self.names)
+        check_covered("development text", dev, self.names)
         lines = {name: development_lines(dev[name]) for name in self.names}
-        _check_aligned(lines)
+        check_aligned(lines, "development text")
         return lines
 
     def keep_at(self, path: Path, seconds: float) -> None:
@@ -272,21 +273,3 @@ def _parts(dev: Mapping[str, Sequence[str]], *, split: bool) -> list[Mapping[str
     if not split:
         return [dev]
     return [{name: lines[start::2] for name, lines in dev.items()} for start in (0, 1)]
-
-
-def _check_languages(what: str, given: Iterable[str], names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in set(given)]
-    extra = [name for name in given if name not in names]
-    if missing or extra:
-        raise UsageError(
-            f"the {what} must cover the languages of the training text: missing {missing or 'none'}, "
-            f"too many {extra or 'none'}"
-        )
-
-
-def _check_aligned(lines: Mapping[str, Sequence[str]]) -> None:
-    counts = {name: len(texts) for name, texts in lines.items()}
-    if len(set(counts.values())) > 1:
-        raise UsageError(f"development text must be aligned line by line, but the languages have lines: {counts}")
-    if not any(counts.values()):
-        raise UsageError("the development text has no line")

@@ -7,8 +7,10 @@
     --job encode|train|both, --mb N   megabytes of text of each set that is encoded
 
 Every measurement is a process of its own; the tools take turns, five rounds (one with --quick), and the figure is the
-median. MB are UTF-8 and seconds are CPU seconds, which neighbours on the machine disturb least; a ratio is this
-project's speed over the peer's. All encode with the same tokenizer.json (GPT-2's pattern) and must give as many ids.
+median. MB are UTF-8. Seconds are CPU seconds on one thread, which neighbours on the machine disturb least, and wall
+seconds on two; a ratio is this project's speed over the peer's. What two threads could give at best is measured beside
+them: two processes that only count, against one. All encode with the same tokenizer.json (GPT-2's pattern) and must
+give as many ids.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -139,20 +142,38 @@ def bench_encode(
                 str(folder / "texts.json"),
                 str(threads),
             )
-            found[f"{name}, {threads} thread{'s' * (threads > 1)}"] = rates(timed, megabytes)
+            found[f"{name}, {threads} thread{'s' * (threads > 1)}"] = rates(timed, megabytes, threads)
+            if threads > 1:
+                found[f"{name}, {threads} threads"]["two processes that count"] = {"speed over one": two_over_one()}
     return found
 
 
-def rates(timed: dict[str, Any], megabytes: float) -> dict[str, Any]:
+def two_over_one() -> float:
+    """How much faster two processes count than one does, at this moment."""
+    command = [sys.executable, "-c", "sum(range(20_000_000))"]
+
+    def seconds(processes: int) -> float:
+        start = time.perf_counter()
+        running = [subprocess.Popen(command) for _ in range(processes)]
+        for process in running:
+            process.wait()
+        return time.perf_counter() - start
+
+    return round(2 * min(seconds(1), seconds(1)) / min(seconds(2), seconds(2)), 2)
+
+
+def rates(timed: dict[str, Any], megabytes: float, threads: int) -> dict[str, Any]:
     """MB a second and the ratios; a tool that gives another number of ids is named."""
     rows, ours = timed["medians"], timed["medians"]["headrace"]
     out: dict[str, Any] = {"megabytes": round(megabytes, 2), "skipped": timed["skipped"]}
+    clock = "" if threads == 1 else "_wall"
     for tool, row in rows.items():
         out[tool] = {
             key: round(megabytes / row[key], 1) for key in ("cold", "warm", "cold_wall", "warm_wall") if row[key]
         }
         if tool != "headrace":
-            out[tool] |= {f"ratio_{key}": round(row[key] / ours[key], 2) for key in ("cold", "warm") if ours[key]}
+            keys = [key for key in ("cold", "warm") if ours[key + clock]]
+            out[tool] |= {f"ratio_{key}": round(row[key + clock] / ours[key + clock], 2) for key in keys}
             if row["tokens"] not in (0, ours["tokens"]):
                 out[tool]["other_ids"] = row["tokens"] - ours["tokens"]
     return out

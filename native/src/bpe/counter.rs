@@ -3,8 +3,8 @@
 //! A column is one language's training or development text. Counts are sums, so neither the order of the texts nor the
 //! number of threads can change the result. A stream of bytes that is one document is counted as it comes.
 
+use crate::bpe::batch::split_evenly;
 use crate::bpe::blocks::Ends;
-use crate::bpe::encoder::split_evenly;
 use crate::bpe::pattern::Pattern;
 use crate::bpe::table::Table;
 use crate::bpe::words::Words;

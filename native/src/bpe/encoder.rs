@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 
+use crate::bpe::batch::{Batch, join, split_evenly};
 use crate::bpe::blocks::Ends;
 use crate::bpe::cache::{Asked, Cache, Sink};
 use crate::bpe::greedy::{Greedy, Trail};
@@ -47,9 +48,6 @@ pub struct Encoder {
     specials: Vec<(Vec<u8>, u32)>,
     memories: Mutex<Vec<Memory>>,
 }
-
-/// Flat ids of a batch, and where each text ends.
-pub type Batch = (Vec<u32>, Vec<u64>);
 
 type IdsByToken<'a> = FxHashMap<&'a [u8], u32>;
 
@@ -356,48 +354,4 @@ fn whole(ids: &IdsByToken, ranks: &Ranks, size: usize) -> Vec<bool> {
         is_whole[id as usize] = out == [id];
     }
     is_whole
-}
-
-/// The texts that lie one behind the other in `bytes`, text i from `offsets[i]` to `offsets[i + 1]`.
-pub fn texts_of<'a>(bytes: &'a [u8], offsets: &[i64]) -> Result<Vec<&'a str>, String> {
-    let cut = |(number, ends): (usize, &[i64])| {
-        let place = |end: i64| usize::try_from(end).ok();
-        let range = place(ends[0]).zip(place(ends[1]));
-        let text = range.and_then(|(start, end)| bytes.get(start..end));
-        let text =
-            text.ok_or_else(|| format!("the offsets of text {number} lie outside its buffer"))?;
-        std::str::from_utf8(text)
-            .map_err(|e| format!("text {number} is no UTF-8 at byte {}", e.valid_up_to()))
-    };
-    offsets.windows(2).enumerate().map(cut).collect()
-}
-
-/// Batches one behind the other.
-fn join(parts: Vec<Result<Batch, String>>) -> Result<Batch, String> {
-    let parts: Vec<Batch> = parts.into_iter().collect::<Result<_, _>>()?;
-    let ids = parts.iter().map(|part| part.0.len()).sum();
-    let ends = parts.iter().map(|part| part.1.len()).sum();
-    let mut all: Batch = (Vec::with_capacity(ids), Vec::with_capacity(ends));
-    for (ids, ends) in parts {
-        let start = all.0.len() as u64;
-        all.0.extend_from_slice(&ids);
-        all.1.extend(ends.iter().map(|end| start + end));
-    }
-    Ok(all)
-}
-
-/// Runs of texts of about `bytes` bytes each.
-pub(crate) fn split_evenly<'a, 'b>(mut texts: &'a [&'b str], bytes: usize) -> Vec<&'a [&'b str]> {
-    let mut parts = Vec::new();
-    while !texts.is_empty() {
-        let mut sum = 0;
-        let end = texts.iter().position(|text| {
-            sum += text.len();
-            sum >= bytes
-        });
-        let (part, rest) = texts.split_at(end.map_or(texts.len(), |last| last + 1));
-        parts.push(part);
-        texts = rest;
-    }
-    parts
 }

@@ -8,6 +8,7 @@
 pub mod alphabet;
 pub mod apply;
 pub mod ascii;
+pub mod batch;
 pub mod blocks;
 pub mod cache;
 pub mod cells;

@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
-use crate::bpe::encoder::{Encoder, texts_of};
+use crate::bpe::batch::texts_of;
+use crate::bpe::encoder::Encoder;
 use crate::bpe::pattern::Pattern;
 
 type FlatBatch<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
