@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import click
+from headrace.client.cli.change import Change, change_options
 from headrace.client.cli.common import Target, access_options, dry_run_option, json_option
-from headrace.client.cli.source import author, log_head, open_source
+from headrace.client.cli.source import author, open_source
 from headrace.client.cli.vectors import parse_parts
 from headrace.proto.errors import ConfigError
 from headrace.proto.v1 import control_pb2 as pb
@@ -71,49 +72,15 @@ def branch(
 @click.argument("domain")
 @click.argument("manifest")
 @click.option("--join", type=click.Choice(["next_pass", "now"]), default="next_pass", show_default=True)
-@click.option(
-    "--from-step", type=click.IntRange(min=0), help="First step for which it holds; default: the first unsealed."
-)
-@click.option("--reason", default="", help="Why, for the audit log.")
-@dry_run_option
+@change_options
 @json_option
 @access_options
-def grow(
-    name: str,
-    domain: str,
-    manifest: str,
-    join: str,
-    from_step: int | None,
-    reason: str,
-    dry_run: bool,
-    as_json: bool,
-    target: Target,
-) -> None:
+def grow(name: str, domain: str, manifest: str, join: str, change: Change, as_json: bool, target: Target) -> None:
     """Let the files of MANIFEST (a path on the server) join DOMAIN of RUN; a new name is a new domain."""
-    request = pb.GrowDomainRequest(
-        run=name,
-        domain=domain,
-        manifest=manifest,
-        join=join,
-        from_step=from_step,
-        author=author(),
-        reason=reason,
-        dry_run=dry_run,
-    )
+    request = pb.GrowDomainRequest(run=name, domain=domain, manifest=manifest, join=join, **change.fields())
     with open_source(target, write=True) as source:
         answer = source.grow(request)
-    _answered(answer, as_json, dry_run)
-
-
-def _answered(answer: pb.EventResponse, as_json: bool, dry_run: bool) -> None:
-    if as_json:
-        event = {"sequence": answer.event.sequence, "from_step": answer.event.from_step}
-        click.echo(json.dumps({**event, "notes": list(answer.notes), "dry_run": dry_run}))
-        return
-    verb = "would hold" if dry_run else "holds"
-    click.echo(f"event {answer.event.sequence} {verb} from step {answer.event.from_step}")
-    for note in answer.notes:
-        click.echo(f"note: {note}")
+    change.print_answer(answer, as_json)
 
 
 @click.command()
@@ -127,46 +94,22 @@ def _answered(answer: pb.EventResponse, as_json: bool, dry_run: bool) -> None:
     "field; or FOLDER/FILE of a shard that is not to be read any more.",
 )
 @click.option("--domain", default="", help="Only documents of this domain; default: of every domain.")
-@click.option(
-    "--from-step", type=click.IntRange(min=0), help="First step for which it holds; default: the first unsealed."
-)
-@click.option("--reason", default="", help="Why, for the audit log.")
-@click.option("--expected-head", default="", help="Log head (hex) that you have seen; refused when it has moved.")
-@click.option("--idempotency-key", default="", help="The same key again is answered with the first result.")
-@dry_run_option
+@change_options
 @json_option
 @access_options
 def mask(
-    name: str,
-    values: tuple[str, ...],
-    by: str,
-    domain: str,
-    from_step: int | None,
-    reason: str,
-    expected_head: str,
-    idempotency_key: str,
-    dry_run: bool,
-    as_json: bool,
-    target: Target,
+    name: str, values: tuple[str, ...], by: str, domain: str, change: Change, as_json: bool, target: Target
 ) -> None:
     """Take documents of RUN down while it goes on: their tokens are served as padding, without labels.
 
     Windows, weights and every other token stay where they are. `weights cancel` takes an event back while its first
     step is not sealed.
     """
-    request = pb.MaskRequest(
-        run=name,
-        mask=pb.MaskBody(by=by, values=values, domain=domain),
-        from_step=from_step,
-        author=author(),
-        reason=reason,
-        expected_head=log_head(expected_head),
-        idempotency_key=idempotency_key,
-        dry_run=dry_run,
-    )
+    body = pb.MaskBody(by=by, values=values, domain=domain)
+    request = pb.MaskRequest(run=name, mask=body, **change.fields())
     with open_source(target, write=True) as source:
         answer = source.mask(request)
-    _answered(answer, as_json, dry_run)
+    change.print_answer(answer, as_json)
 
 
 @click.command()

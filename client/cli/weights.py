@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
-from headrace.client.cli.common import Target, access_options, dry_run_option, json_option
-from headrace.client.cli.run import event_dict, event_line, info_dict
-from headrace.client.cli.source import author, log_head, open_source
+from headrace.client.cli.change import Change, audit_options, change_options
+from headrace.client.cli.common import Target, access_options, json_option
+from headrace.client.cli.run_text import event_dict, event_line, info_dict
+from headrace.client.cli.source import open_source
 from headrace.client.cli.vectors import parse_parts, vector_lines
 from headrace.proto.errors import UsageError
 from headrace.proto.v1 import control_pb2 as pb
@@ -47,28 +46,18 @@ def show(name: str, as_json: bool, target: Target) -> None:
     type=click.Path(path_type=Path),
     help="Take the weights from a result or proposal of `headrace mixer`; the same file changes a run once.",
 )
-@click.option(
-    "--from-step", type=click.IntRange(min=0), help="First step for which they hold; default: the first unsealed."
-)
 @click.option("--until-step", type=click.IntRange(min=1), help="First step for which they no longer hold.")
 @click.option("--loss-weight", "loss_weights", multiple=True, metavar="DOMAIN=WEIGHT", help="Loss weight of a domain.")
-@click.option("--reason", default="", help="Why, for the audit log.")
-@click.option("--expected-head", default="", help="Log head (hex) that you have seen; refused when it has moved.")
-@click.option("--idempotency-key", default="", help="The same key again is answered with the first result.")
-@dry_run_option
+@change_options
 @json_option
 @access_options
 def set_(
     name: str,
     parts: tuple[str, ...],
     proposal: Path | None,
-    from_step: int | None,
     until_step: int | None,
     loss_weights: tuple[str, ...],
-    reason: str,
-    expected_head: str,
-    idempotency_key: str,
-    dry_run: bool,
+    change: Change,
     as_json: bool,
     target: Target,
 ) -> None:
@@ -76,34 +65,30 @@ def set_(
     if bool(parts) == bool(proposal):
         raise UsageError("give the weights as DOMAIN=PART words or by --proposal FILE, one of the two")
     if proposal:
-        vector, reason, idempotency_key = _proposed(proposal, name, reason, idempotency_key)
+        vector, change = _proposed(proposal, name, change)
     else:
         vector = parse_parts(parts)
     request = pb.SetWeightsRequest(
         run=name,
         weights=vector,
-        from_step=from_step,
         until_step=until_step,
         loss_weights=_loss_weights(loss_weights),
-        author=author(),
-        reason=reason,
-        expected_head=log_head(expected_head),
-        idempotency_key=idempotency_key,
-        dry_run=dry_run,
+        **change.fields(),
     )
     with open_source(target, write=True) as source:
         answer = source.set_weights(request)
-    _answered(answer, as_json, dry_run, vector)
+    change.print_answer(answer, as_json, vector_lines(vector))
 
 
-def _proposed(path: Path, run: str, reason: str, key: str) -> tuple[dict[str, float], str, str]:
-    """Weights, reason and idempotency key of a result file of the mixer, as far as they were not given."""
+def _proposed(path: Path, run: str, change: Change) -> tuple[dict[str, float], Change]:
+    """Weights of a result file of the mixer; it gives reason and idempotency key too, where the caller gave none."""
     from headrace.mixer.files import digest_file
     from headrace.mixer.result import load
 
     mixture = load(path)
     method = " ".join(filter(None, (mixture.method, mixture.convention)))
-    return dict(mixture.weights), reason or f"mixer: {method}", key or f"proposal-{run}-{digest_file(path)[:32]}"
+    key = f"proposal-{run}-{digest_file(path)[:32]}"
+    return dict(mixture.weights), change.or_else(reason=f"mixer: {method}", idempotency_key=key)
 
 
 def _loss_weights(words: tuple[str, ...]) -> dict[str, float]:
@@ -117,21 +102,6 @@ def _loss_weights(words: tuple[str, ...]) -> dict[str, float]:
         if not equals or not math.isfinite(found[domain]) or found[domain] < 0:
             raise UsageError(f"`{word}` is no loss weight; write DOMAIN=WEIGHT with a finite weight of at least 0")
     return found
-
-
-def _answered(answer: pb.EventResponse, as_json: bool, dry_run: bool, vector: Mapping[str, float]) -> None:
-    if as_json:
-        value: dict[str, Any] = {"event": event_dict(answer.event), "seal": answer.seal, "confirmed": answer.confirmed}
-        click.echo(json.dumps({**value, "notes": list(answer.notes), "dry_run": dry_run}, indent=2))
-        return
-    verb = "would hold" if dry_run else "holds"
-    away = answer.event.from_step - answer.confirmed
-    click.echo(
-        f"event {answer.event.sequence} {verb} from step {answer.event.from_step} "
-        f"({answer.confirmed} confirmed, seal {answer.seal}: {away} steps from now)"
-    )
-    for line in [*vector_lines(vector), *(f"note: {note}" for note in answer.notes)]:
-        click.echo(line)
 
 
 @weights.command()
@@ -154,29 +124,12 @@ def history(name: str, as_json: bool, target: Target) -> None:
 @weights.command()
 @click.argument("name", metavar="RUN")
 @click.argument("sequence", type=click.IntRange(min=1))
-@click.option("--reason", default="", help="Why, for the audit log.")
-@click.option("--idempotency-key", default="", help="The same key again is answered with the first result.")
-@dry_run_option
+@audit_options
 @json_option
 @access_options
-def cancel(
-    name: str,
-    sequence: int,
-    reason: str,
-    idempotency_key: str,
-    dry_run: bool,
-    as_json: bool,
-    target: Target,
-) -> None:
+def cancel(name: str, sequence: int, change: Change, as_json: bool, target: Target) -> None:
     """Take back event SEQUENCE of RUN, if it does not hold below the seal."""
-    request = pb.CancelEventRequest(
-        run=name,
-        sequence=sequence,
-        author=author(),
-        reason=reason,
-        idempotency_key=idempotency_key,
-        dry_run=dry_run,
-    )
+    request = pb.CancelEventRequest(run=name, sequence=sequence, **change.fields())
     with open_source(target, write=True) as source:
         answer = source.cancel(request)
-    _answered(answer, as_json, dry_run, {})
+    change.print_answer(answer, as_json)
