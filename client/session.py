@@ -9,11 +9,13 @@ from headrace.client.endpoints import Endpoints
 from headrace.client.launch import Launch, Rank, holder
 from headrace.client.settings import MAX_MESSAGE_BYTES, Settings
 from headrace.client.state import State
-from headrace.client.wire import Part, Reply, read_reply
+from headrace.client.wire import Bytes, Part, Reply, read_reply, split
 from headrace.native import __version__, row_digests
 from headrace.proto.errors import DataLossError, LimitError, StateMismatchError, UsageError, from_name
 from headrace.proto.v1 import data_pb2
 
+PACK_BYTES = 1 << 20
+"""Answers that are ready share a message up to this size; a larger one would gain nothing and come later."""
 MODES = {"train": data_pb2.OPEN_MODE_TRAIN, "observe": data_pb2.OPEN_MODE_OBSERVE}
 
 
@@ -181,7 +183,7 @@ class Session:
         data = self.endpoints.call("GetBatch", request, timeout=self._settings.call_timeout, doing=doing)
         return self.read(data, step, first_slot, rows)
 
-    def read(self, data: bytes, step: int, first_slot: int, rows: int) -> Reply:
+    def read(self, data: Bytes, step: int, first_slot: int, rows: int) -> Reply:
         """The answer to what was asked for, checked. Raises what a stream says instead of an answer."""
         reply = read_reply(data, id_bytes=self.opened.id_bytes)
         if reply.refused is not None:
@@ -194,12 +196,18 @@ class Session:
 
     def first_request(self) -> data_pb2.StreamBatchesRequest:
         """What a stream begins with."""
-        return data_pb2.StreamBatchesRequest(run_id=self.opened.run_id, lease=self.opened.lease)
+        # Half of what may be under way, so that there is always a message on its way while one is asked for.
+        settings, shape = self._settings, self.opened.shape(self.opened.next_step)
+        ahead = self.opened.lead * shape.batch // self.rank.world * (shape.seq_len + 1) if shape else 0
+        under_way = min(settings.in_flight * settings.message_bytes, ahead * self.opened.id_bytes)
+        pack_bytes = min(PACK_BYTES, settings.message_bytes, under_way // 2)
+        return data_pb2.StreamBatchesRequest(run_id=self.opened.run_id, lease=self.opened.lease, pack_bytes=pack_bytes)
 
-    def stream(self, requests: Iterator[data_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
+    def stream(self, requests: Iterator[data_pb2.StreamBatchesRequest]) -> Iterator[memoryview]:
         """One StreamBatches call: its answers as they come, for `read`."""
         doing = f"stream run `{self.opened.run}` for rank {self.rank.rank}"
-        return self.endpoints.stream("StreamBatches", requests, doing=doing)
+        for message in self.endpoints.stream("StreamBatches", requests, doing=doing):
+            yield from split(message)
 
     def break_streams(self) -> None:
         """Ends the stream that is under way: no answer came in time."""

@@ -20,7 +20,7 @@ from headrace.client.assembly import Assembly
 from headrace.client.ledger import Ledger
 from headrace.client.session import DigestError, Session
 from headrace.client.settings import Settings
-from headrace.client.wire import Reply
+from headrace.client.wire import Bytes, Reply
 from headrace.proto.errors import HeadraceError, OutOfRangeError, UnavailableError
 from headrace.proto.v1 import data_pb2
 
@@ -142,7 +142,7 @@ class Pump:
 
     # ---- reading ----
 
-    def _answered(self, asked: _Asked, data: bytes) -> None:
+    def _answered(self, asked: _Asked, data: Bytes) -> None:
         assembly, first, rows = asked.work
         try:
             reply = self._session.read(data, assembly.step, assembly.first_slot + first, rows)

@@ -7,6 +7,7 @@ is read by the generated code.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +18,10 @@ from headrace.proto.v1 import data_pb2
 from numpy.typing import NDArray
 
 _BATCH = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
+_MORE = data_pb2.GetBatchResponse.MORE_FIELD_NUMBER
 _TOKEN_IDS = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+Bytes = bytes | memoryview
 _LITTLE: dict[Any, Any] = {kind: np.dtype(kind).newbyteorder("<") for kind in (np.uint32, np.float32)}
 
 
@@ -57,11 +60,27 @@ class Reply:
     refused: data_pb2.Refused | None = None
 
 
-def read_reply(data: bytes, *, id_bytes: int) -> Reply:
+def split(data: bytes) -> list[memoryview]:
+    """The answers that share a message, in order, as views of it; one that is not whole, for `read_reply` to refuse."""
+    whole = memoryview(data)
+    try:
+        more = [(tag, begin, end) for number, tag, begin, end in _fields(whole, 0, len(data)) if number == _MORE]
+    except (IndexError, ValueError):
+        return [whole]
+    if not more:
+        return [whole]
+    # Fields may come in any order; ours come last.
+    gaps = zip([0, *(end for _, _, end in more)], [*(tag for tag, _, _ in more), len(data)], strict=True)
+    first = [whole[begin:end] for begin, end in gaps if begin < end]
+    head = first[0] if len(first) == 1 else memoryview(b"".join(first))
+    return [head, *(whole[begin:end] for _, begin, end in more)]
+
+
+def read_reply(data: Bytes, *, id_bytes: int) -> Reply:
     """Raises DataLossError when the reply is not whole."""
     try:
         tag, begin, end = _find(data, 0, len(data), _BATCH)
-        outer = data_pb2.GetBatchResponse.FromString(data[:tag] + data[end:])
+        outer = data_pb2.GetBatchResponse.FromString(b"".join((data[:tag], data[end:])))
         part = _read_part(data, begin, end, id_bytes) if begin < len(data) else None
     except (IndexError, ValueError, DecodeError) as error:
         raise DataLossError(f"a reply of {len(data)} bytes is no whole GetBatchResponse: {error}") from None
@@ -77,9 +96,9 @@ def read_reply(data: bytes, *, id_bytes: int) -> Reply:
     )
 
 
-def _read_part(data: bytes, begin: int, end: int, id_bytes: int) -> Part:
+def _read_part(data: Bytes, begin: int, end: int, id_bytes: int) -> Part:
     tag, ids_begin, ids_end = _find(data, begin, end, _TOKEN_IDS)
-    rest = data_pb2.Batch.FromString(data[begin:tag] + data[ids_end:end])
+    rest = data_pb2.Batch.FromString(b"".join((data[begin:tag], data[ids_end:end])))
     size = rest.rows * (rest.seq_len + 1) * id_bytes
     if ids_end - ids_begin != size:
         raise ValueError(f"{ids_end - ids_begin} bytes of ids, {size} are due for {rest.rows} rows")
@@ -128,9 +147,17 @@ def _array(data: bytes, kind: Any, length: int, name: str) -> NDArray[Any]:
     return np.frombuffer(data, dtype=_LITTLE[kind]).astype(kind)
 
 
-def _find(data: bytes, begin: int, end: int, number: int) -> tuple[int, int, int]:
+def _find(data: Bytes, begin: int, end: int, number: int) -> tuple[int, int, int]:
     """Offsets (tag, first byte, end) of the last `bytes` field of that number; (end, end, end) when there is none."""
     found = (end, end, end)
+    for field_number, *place in _fields(data, begin, end):
+        if field_number == number:
+            found = (place[0], place[1], place[2])
+    return found
+
+
+def _fields(data: Bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Number and offsets (tag, first byte, end) of each field with a length."""
     at = begin
     while at < end:
         tag = at
@@ -138,8 +165,7 @@ def _find(data: bytes, begin: int, end: int, number: int) -> tuple[int, int, int
         kind = key & 7
         if kind == _BYTES:
             size, at = _varint(data, at)
-            if key >> 3 == number:
-                found = (tag, at, at + size)
+            yield key >> 3, tag, at, at + size
             at += size
         elif kind == _VARINT:
             _, at = _varint(data, at)
@@ -149,10 +175,9 @@ def _find(data: bytes, begin: int, end: int, number: int) -> tuple[int, int, int
             raise ValueError(f"wire type {kind} at byte {tag}")
     if at != end:
         raise ValueError(f"a field ends at byte {at}, its message at {end}")
-    return found
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: Bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]

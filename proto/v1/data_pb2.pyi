@@ -154,18 +154,20 @@ class GetBatchRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., step: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., confirmation: _Optional[_Union[Confirmation, _Mapping]] = ...) -> None: ...
 
 class GetBatchResponse(_message.Message):
-    __slots__ = ("batch", "end", "refused", "seal", "confirmed")
+    __slots__ = ("batch", "end", "refused", "seal", "confirmed", "more")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     SEAL_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     batch: Batch
     end: End
     refused: Refused
     seal: int
     confirmed: int
-    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[GetBatchResponse]
+    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., more: _Optional[_Iterable[_Union[GetBatchResponse, _Mapping]]] = ...) -> None: ...
 
 class RowRange(_message.Message):
     __slots__ = ("step", "first_slot", "rows")
@@ -178,16 +180,18 @@ class RowRange(_message.Message):
     def __init__(self, step: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class StreamBatchesRequest(_message.Message):
-    __slots__ = ("run_id", "lease", "confirmation", "ranges")
+    __slots__ = ("run_id", "lease", "confirmation", "ranges", "pack_bytes")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     CONFIRMATION_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    PACK_BYTES_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     lease: str
     confirmation: Confirmation
     ranges: _containers.RepeatedCompositeFieldContainer[RowRange]
-    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., confirmation: _Optional[_Union[Confirmation, _Mapping]] = ..., ranges: _Optional[_Iterable[_Union[RowRange, _Mapping]]] = ...) -> None: ...
+    pack_bytes: int
+    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., confirmation: _Optional[_Union[Confirmation, _Mapping]] = ..., ranges: _Optional[_Iterable[_Union[RowRange, _Mapping]]] = ..., pack_bytes: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("code", "error", "message")

@@ -88,7 +88,8 @@ class DataServiceServicer(object):
         """Many ranges of rows over one call: each is answered by one message, in the order in which they were asked for, and
         is judged as a GetBatch that comes at that moment, with the same answer byte for byte. What GetBatch would refuse
         is answered by `refused`, and the stream goes on. The client asks for no more than it has room for: that is the
-        credit. RESOURCE_EXHAUSTED: too many ranges wait. Offered when OpenRun says `streams`.
+        credit. Answers that are ready at one moment may share a message, if the client says so (`pack_bytes`).
+        RESOURCE_EXHAUSTED: too many ranges wait. Offered when OpenRun says `streams`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

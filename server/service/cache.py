@@ -29,6 +29,11 @@ class BuiltSteps:
         while self._left < 0:
             self._left += self._steps.popitem(last=False)[1].size
 
+    def size(self, step: int, rows: int) -> int | None:
+        """Bytes of the ids of so many rows of a step; None when the step is not here."""
+        whole = self._steps.get(step)
+        return None if whole is None else len(whole.ids) // whole.rows * rows
+
     def rows(self, step: int, first_slot: int, rows: int) -> StepRows | None:
         """Rows of a step, without copying their ids; None when the step is not here or has no such slots."""
         whole = self._steps.get(step)

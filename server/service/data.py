@@ -34,7 +34,7 @@ from headrace.server.service.metrics import Metrics
 from headrace.server.service.opening import check_state, check_world, open_answer
 from headrace.server.service.received import Received
 from headrace.server.service.registry import Registry
-from headrace.server.service.rows import StepRows, build_rows, encode_answer
+from headrace.server.service.rows import Answer, StepRows, build_rows, encode_answer
 from headrace.server.service.stream import Asked, stream_batches
 from headrace.server.service.view import View
 
@@ -82,7 +82,7 @@ class DataService:
     async def GetBatch(self, request: pb.GetBatchRequest, context: Context) -> bytes:  # noqa: N802
         handle = await self._registry.by_id(request.run_id)
         await self._hear(handle, request.lease, request.confirmation if request.HasField("confirmation") else None)
-        return await self._answer(handle, request, context)
+        return b"".join(await self._answer(handle, request, context))
 
     async def StreamBatches(  # noqa: N802
         self, requests: AsyncIterator[pb.StreamBatchesRequest], context: Context
@@ -92,18 +92,34 @@ class DataService:
         async def hear(request: pb.StreamBatchesRequest) -> None:
             if request.run_id:
                 opened.handle, opened.lease = await self._registry.by_id(request.run_id), request.lease
+                opened.token = token_of(request.lease) if request.lease else b""
             said = request.confirmation if request.HasField("confirmation") else None
             await self._hear(opened.run, opened.lease, said)
 
-        async def answer(wanted: pb.RowRange) -> bytes:
+        async def answer(wanted: pb.RowRange) -> Answer:
             if opened.lease:  # it may have been fenced since it was asked for
-                await opened.run.judge(token_of(opened.lease))
+                await opened.run.judge(opened.token)
             return await self._answer(opened.run, wanted, context)
 
-        async for made in stream_batches(Asked(requests, hear), answer):
+        def ready(wanted: pb.RowRange) -> int | None:
+            return self._ready(opened, wanted)
+
+        async for made in stream_batches(Asked(requests, hear), answer, ready, most_bytes=self._message_bytes):
             yield made
 
-    async def _answer(self, handle: RunHandle, request: pb.GetBatchRequest | pb.RowRange, context: Context) -> bytes:
+    def _ready(self, opened: Opened, wanted: pb.RowRange) -> int | None:
+        """Bytes of ids of a range that can be answered with no waiting; None for any other."""
+        handle = opened.run
+        view = handle.view
+        if wanted.step >= view.run.seal or (opened.lease and opened.token not in view.labels):
+            return None
+        size = handle.built.size(wanted.step, wanted.rows)
+        if size is None:
+            size = wanted.rows * _row_bytes(view, wanted.step)
+            return size if size <= _INLINE_BYTES and view.library.knows_masks(view.plan.masks(wanted.step)) else None
+        return size
+
+    async def _answer(self, handle: RunHandle, request: pb.GetBatchRequest | pb.RowRange, context: Context) -> Answer:
         """The rows of a range, or the end: the same bytes whatever the call."""
         started = time.perf_counter()
         view = handle.view
@@ -121,7 +137,7 @@ class DataService:
                 raise
         self._received.sent(view.run.id, built)
         answer = encode_answer(view, built, seal=view.run.seal, confirmed=handle.confirmed)
-        self._metrics.served(view.run.name, len(answer), time.perf_counter() - started)
+        self._metrics.served(view.run.name, sum(map(len, answer)), time.perf_counter() - started)
         return answer
 
     async def Confirm(self, request: pb.ConfirmRequest, context: Context) -> pb.ConfirmResponse:  # noqa: N802
@@ -154,7 +170,7 @@ class DataService:
             await self._received.compare(handle, label, said.received)
 
     def _check_size(self, view: View, request: pb.GetBatchRequest | pb.RowRange) -> None:
-        row_bytes = (view.plan.shape(request.step).seq_len + 1) * view.library.base.id_bytes
+        row_bytes = _row_bytes(view, request.step)
         most = max(1, self._message_bytes // row_bytes)
         if request.rows > most:
             raise LimitError(
@@ -165,7 +181,7 @@ class DataService:
     async def _build(self, view: View, request: pb.GetBatchRequest | pb.RowRange) -> StepRows:
         """Small reads of blocks that the seal task has touched run at once; a thread costs more than they do."""
         started = time.perf_counter()
-        row_bytes = (view.plan.shape(request.step).seq_len + 1) * view.library.base.id_bytes
+        row_bytes = _row_bytes(view, request.step)
         asked = (view.plan, view.library, request.step, request.first_slot, request.rows)
         known = view.library.knows_masks(view.plan.masks(request.step))
         if known and request.rows * row_bytes <= _INLINE_BYTES:
@@ -182,6 +198,7 @@ class Opened:
 
     handle: RunHandle | None = None
     lease: str = ""
+    token: bytes = b""
 
     @property
     def run(self) -> RunHandle:
@@ -256,10 +273,14 @@ def _not_sealed(handle: RunHandle, step: int) -> Exception:
     return UnavailableError(f"step {step} is above the seal {handle.view.run.seal} just now; ask again")
 
 
-def _end(view: View) -> bytes:
+def _row_bytes(view: View, step: int) -> int:
+    return (view.plan.shape(step).seq_len + 1) * view.library.base.id_bytes
+
+
+def _end(view: View) -> Answer:
     end = pb.End(end_step=view.run.seal, reason=view.plan.end_reason)
     answer = pb.GetBatchResponse(end=end, seal=view.run.seal, confirmed=view.run.confirmed)
-    return answer.SerializeToString()
+    return (answer.SerializeToString(),)
 
 
 def _log_open(handle: RunHandle, request: pb.OpenRunRequest, next_step: int) -> None:

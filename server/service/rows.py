@@ -1,12 +1,13 @@
 """Builds the rows of a step from plan and corpus, and the bytes of the answer.
 
-The ids are gathered once, for the whole step when it is sealed, and copied once more into each message: the rest of
-the message is encoded by protobuf and the ids are put behind it by hand (fields may stand in any order), because
+The ids are gathered once, for the whole step when it is sealed, and copied once more into each message: the numbers of
+a message are encoded by protobuf and its arrays are put behind them by hand (fields may stand in any order), because
 protobuf's own encoder would copy them twice more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,9 +21,22 @@ from headrace.server.service.library import Library
 from headrace.server.service.masked import emptied
 from headrace.server.service.view import View
 
-_BATCH_FIELD = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
-_IDS_FIELD = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
+_BATCH = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
+_MORE = data_pb2.GetBatchResponse.MORE_FIELD_NUMBER
+_IDS = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
+_DOMAINS = data_pb2.Batch.DOMAINS_FIELD_NUMBER
+_EDGE_ENDS = data_pb2.Batch.EDGE_ENDS_FIELD_NUMBER
+_EDGES = data_pb2.Batch.EDGES_FIELD_NUMBER
+_LOSS_WEIGHTS = data_pb2.Batch.LOSS_WEIGHTS_FIELD_NUMBER
+_ROW_DIGESTS = data_pb2.Batch.ROW_DIGESTS_FIELD_NUMBER
+_PLAN_HASH = data_pb2.Batch.PLAN_HASH_FIELD_NUMBER
+_NEXT_PLAN_HASH = data_pb2.Batch.NEXT_PLAN_HASH_FIELD_NUMBER
+_REAL_IDS = data_pb2.Batch.REAL_IDS_FIELD_NUMBER
+_MASK_ENDS = data_pb2.Batch.MASK_ENDS_FIELD_NUMBER
+_MASKS = data_pb2.Batch.MASKS_FIELD_NUMBER
 DIGEST_BYTES = 16
+Answer = tuple[bytes | memoryview, ...]
+"""A `GetBatchResponse` on the wire, in pieces that are put together once, whatever it travels with."""
 _ONE = np.ones(1, dtype="<f4").tobytes()
 
 
@@ -126,34 +140,54 @@ def _little(values: np.ndarray[tuple[int], np.dtype[np.generic]], kind: str) -> 
     return values.astype(kind, copy=False).tobytes()
 
 
-def encode_answer(view: View, built: StepRows, *, seal: int, confirmed: int) -> bytes:
-    """A `GetBatchResponse` with these rows, as bytes on the wire; it lists the domains of a run whose have grown."""
+def encode_answer(view: View, built: StepRows, *, seal: int, confirmed: int) -> Answer:
+    """A `GetBatchResponse` with these rows as it is on the wire; it lists the domains of a run whose have grown."""
+    plan = view.plan
+    arrays = (
+        (_DOMAINS, built.domains),
+        (_EDGE_ENDS, built.edge_ends),
+        (_EDGES, built.edges),
+        (_LOSS_WEIGHTS, built.loss_weights),
+        (_ROW_DIGESTS, built.digests),
+        (_PLAN_HASH, plan.hash(built.step)),
+        (_NEXT_PLAN_HASH, plan.hash(built.step + 1)),
+        (_REAL_IDS, built.real_ids),
+        (_MASK_ENDS, built.mask_ends),
+        (_MASKS, built.masks),
+        (_IDS, built.ids),
+    )
+    parts: list[bytes | memoryview] = [_numbers(view, built)]
+    for field, array in arrays:
+        if array:
+            parts += (_length_prefix(field, len(array)), array)
+    outer = data_pb2.GetBatchResponse(seal=seal, confirmed=confirmed).SerializeToString()
+    return (outer, _length_prefix(_BATCH, sum(map(len, parts))), *parts)
+
+
+def _numbers(view: View, built: StepRows) -> bytes:
+    """All of a batch but its arrays."""
     plan = view.plan
     has_new = len(plan.domains) > len(view.library.base.domains)
-    rest = data_pb2.Batch(
+    return data_pb2.Batch(
         step=built.step,
         segment=plan.segment(built.step),
         first_slot=built.first_slot,
         rows=built.rows,
         seq_len=built.seq_len,
-        domains=built.domains,
-        edge_ends=built.edge_ends,
-        edges=built.edges,
-        loss_weights=built.loss_weights,
-        row_digests=built.digests,
-        plan_hash=plan.hash(built.step),
-        next_plan_hash=plan.hash(built.step + 1),
-        real_ids=built.real_ids,
         domain_names=plan.domains if has_new else (),
-        mask_ends=built.mask_ends,
-        masks=built.masks,
     ).SerializeToString()
-    ids_head = _length_prefix(_IDS_FIELD, len(built.ids))
-    batch_head = _length_prefix(_BATCH_FIELD, len(rest) + len(ids_head) + len(built.ids))
-    tail = data_pb2.GetBatchResponse(seal=seal, confirmed=confirmed).SerializeToString()
-    return b"".join((tail, batch_head, rest, ids_head, built.ids))
 
 
+def pack(answers: Sequence[Answer]) -> bytes:
+    """One message with these answers, all behind the first in its `more`; the only copy of the ids made here."""
+    parts = list(answers[0])
+    for answer in answers[1:]:
+        parts.append(_length_prefix(_MORE, sum(map(len, answer))))
+        parts.extend(answer)
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1 << 14)
 def _length_prefix(field: int, length: int) -> bytes:
     """Tag and length of a length-delimited protobuf field."""
     return _varint(field << 3 | 2) + _varint(length)

@@ -3,18 +3,23 @@
 What the client says is heard as it comes, also while an answer waits for the seal: its confirmation may be what the
 seal waits for. Nothing is decided here; each range is answered by the function that answers a GetBatch. What the client
 asks for is its credit, and gRPC's own flow control holds an answer back until the one before it is on its way.
+
+A message costs as much as 300 KiB of ids do, whatever is in it. So answers that are ready at one moment share one, up
+to what the client takes: small steps then travel as fast as big ones. Nothing is held back for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from headrace.proto.errors import HeadraceError, LimitError, name_of
 from headrace.proto.v1 import data_pb2 as pb
+from headrace.server.service.rows import Answer, pack
 
 MOST_RANGES = 4096
 
@@ -35,6 +40,7 @@ class Asked:
         requests: AsyncIterator[pb.StreamBatchesRequest],
         hear: Callable[[pb.StreamBatchesRequest], Awaitable[None]],
     ) -> None:
+        self.pack_bytes = 0
         self._hear = hear
         self._waiting: deque[Wanted] = deque()
         self._news = asyncio.Event()
@@ -52,6 +58,8 @@ class Asked:
                 error = found
             if len(self._waiting) + len(request.ranges) > MOST_RANGES:
                 raise LimitError(f"more than {MOST_RANGES} ranges wait in one stream; ask for more as answers arrive")
+            if request.HasField("pack_bytes"):
+                self.pack_bytes = request.pack_bytes
             self._waiting.extend(Wanted(range=wanted, error=error) for wanted in request.ranges)
             self._news.set()
 
@@ -65,6 +73,14 @@ class Asked:
             await self._news.wait()
         return self._waiting.popleft()
 
+    def peek(self) -> Wanted | None:
+        """The range that `take` gives, if there is one by now."""
+        return self._waiting[0] if self._waiting else None
+
+    def take(self) -> Wanted:
+        """The next range, which must be there."""
+        return self._waiting.popleft()
+
     async def close(self) -> None:
         """Stops reading."""
         self._task.cancel()
@@ -72,21 +88,39 @@ class Asked:
             await self._task
 
 
-async def stream_batches(asked: Asked, answer: Callable[[pb.RowRange], Awaitable[bytes]]) -> AsyncIterator[bytes]:
-    """The answers to the ranges asked for, until the client has no more of them."""
+async def stream_batches(
+    asked: Asked,
+    answer: Callable[[pb.RowRange], Awaitable[Answer]],
+    ready: Callable[[pb.RowRange], int | None],
+    *,
+    most_bytes: int,
+) -> AsyncIterator[bytes]:
+    """The answers to the ranges asked for, until the client has no more of them.
+
+    `ready` gives the bytes of ids of a range that can be answered at once: while there are such, they share a message
+    of at most `most_bytes` and what the client takes.
+    """
     try:
         while (wanted := await asked.next()) is not None:
-            try:
-                if wanted.error is not None:
-                    raise wanted.error
-                made = await answer(wanted.range)
-            except HeadraceError as error:
-                made = _refused(error)
-            yield made
+            made = [await _made(wanted, answer)]
+            room = min(asked.pack_bytes, most_bytes) - _size(wanted, ready)
+            while (follower := asked.peek()) is not None and (room := room - _size(follower, ready)) >= 0:
+                made.append(await _made(asked.take(), answer))
+            yield pack(made)
     finally:
         await asked.close()
 
 
-def _refused(error: HeadraceError) -> bytes:
-    refused = pb.Refused(code=error.status.value[0], error=name_of(error), message=str(error))
-    return pb.GetBatchResponse(refused=refused).SerializeToString()
+def _size(wanted: Wanted, ready: Callable[[pb.RowRange], int | None]) -> float:
+    size = 0 if wanted.error is not None else ready(wanted.range)
+    return math.inf if size is None else size
+
+
+async def _made(wanted: Wanted, answer: Callable[[pb.RowRange], Awaitable[Answer]]) -> Answer:
+    try:
+        if wanted.error is not None:
+            raise wanted.error
+        return await answer(wanted.range)
+    except HeadraceError as error:
+        refused = pb.Refused(code=error.status.value[0], error=name_of(error), message=str(error))
+        return (pb.GetBatchResponse(refused=refused).SerializeToString(),)

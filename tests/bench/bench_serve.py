@@ -1,17 +1,20 @@
-"""Serving over loopback beside raw gRPC: tokens/s, CPU seconds and latency, at several sizes and requests in flight.
+"""Serving over loopback beside raw gRPC and a naive server: tokens/s, tokens per CPU-second and latency.
 
     python tests/bench/bench_serve.py [--quick] [--json]
 
-Three processes: our server on a corpus of random text, a server that answers with fresh bytes of the same size and does
-nothing else (the limit), and this client, which asks both in the same way: by unary calls, and over one stream with as
-many ranges under way, asked for again in one message as half of them are answered. Digests are made and sent,
-nothing is checked on this side. Figures are medians over repetitions; blocks of the two servers alternate.
+Our server on a corpus of random text with ids of four bytes, the two peers of `serve_peers.py`, and this client, which
+asks all in the same way. `calls` are unary; `stream` is one stream with as many ranges under way, asked for again in
+one message as half of them are answered; `packed` has as many *messages* of 1 MiB under way as the others have ranges,
+as our loader has when its trainer waits. Digests are made and sent, nothing is checked on this side. CPU-seconds are
+those of server and client together. Figures are medians over rounds; a round takes all of them in turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import itertools
 import json
 import os
 import random
@@ -20,45 +23,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-OPTIONS = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from corpora import build_small_corpus
+from headrace.client.session import PACK_BYTES
+from headrace.client.wire import split
+from headrace.proto.v1 import data_pb2 as pb
+from headrace.server.service.malloc import keep_freed_memory
+from rig import serving, write_run
+from serve_peers import BATCH, OPTIONS, SEQ_LEN, STEPS
+
 Figures = dict[str, float]
-SEQ_LEN = 4096
-BATCH = 512
-
-
-async def limit_server() -> None:
-    """Answers `size` with that many fresh bytes."""
-    from headrace.server.service.malloc import keep_freed_memory
-
-    keep_freed_memory()
-    source = memoryview(os.urandom(1 << 20) * 6)
-    at = 0
-
-    async def get(request: bytes, context: Any) -> bytes:
-        nonlocal at
-        at = (at + 4096) % (1 << 20)
-        return bytes(source[at : at + int(request)])
-
-    server = grpc.aio.server(options=OPTIONS)
-
-    async def stream(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        async for request in requests:
-            for size in request.split():
-                yield await get(size, context)
-
-    methods = {"Get": grpc.unary_unary_rpc_method_handler(get), "Stream": grpc.stream_stream_rpc_method_handler(stream)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("limit.Limit", methods),))
-    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-    await server.start()
-    await server.wait_for_termination()
+SERVICE = "/headrace.v1.DataService/"
+SEALED = 8
 
 
 def cpu_seconds(pid: int) -> float:
@@ -67,163 +51,203 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def block(ask: Callable[[], Awaitable[bytes]], in_flight: int, seconds: float, pid: int) -> Figures:
-    """Keeps `in_flight` calls under way for some seconds."""
-    sizes: list[int] = []
+async def calls_block(ask: Callable[[], Awaitable[bytes]], in_flight: int, seconds: float) -> list[float]:
+    """Keeps `in_flight` calls under way for some seconds; the latency of each."""
     latencies: list[float] = []
     until = time.perf_counter() + seconds
 
     async def worker() -> None:
-        while time.perf_counter() < until:
-            begun = time.perf_counter()
-            sizes.append(len(await ask()))
+        while (begun := time.perf_counter()) < until:
+            await ask()
             latencies.append(time.perf_counter() - begun)
 
-    return await timed(lambda: asyncio.gather(*(worker() for _ in range(in_flight))), sizes, latencies, pid)
+    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    return latencies
 
 
-async def stream_block(call: Any, message: Callable[[int], bytes], in_flight: int, seconds: float, pid: int) -> Figures:
-    """Keeps `in_flight` ranges under way in one stream for some seconds; `message` asks for a number of them."""
-    sizes: list[int] = []
+async def stream_block(
+    call: Any, message: Callable[[int], bytes], count: Callable[[bytes], int], in_flight: int, seconds: float
+) -> list[float]:
+    """Keeps `in_flight` ranges under way in one stream; `message` asks for some, `count` says how many came."""
     latencies: list[float] = []
-    refill = max(1, in_flight // 2)
-
-    async def run() -> None:
-        asked = [time.perf_counter()] * in_flight
-        until = asked[0] + seconds
-        await call.write(message(in_flight))
-        while asked[0] < until:
-            for _ in range(refill):
-                sizes.append(len(await call.read()))
-                latencies.append(time.perf_counter() - asked.pop(0))
-            asked += [time.perf_counter()] * refill
-            await call.write(message(refill))
-        for _ in asked:
-            await call.read()
-
-    return await timed(run, sizes, latencies, pid)
+    asked = [time.perf_counter()] * in_flight
+    until, free = asked[0] + seconds, 0
+    await call.write(message(in_flight))
+    while asked:
+        answers = count(await call.read())
+        now = time.perf_counter()
+        latencies += [now - begun for begun in asked[:answers]]
+        del asked[:answers]
+        free += answers
+        if now < until and free >= max(1, in_flight // 2):
+            asked += [now] * free
+            await call.write(message(free))
+            free = 0
+    return latencies
 
 
-async def timed(run: Callable[[], Awaitable[Any]], sizes: list[int], latencies: list[float], pid: int) -> Figures:
-    """Figures of what `run` has moved."""
-    server, client, begun = cpu_seconds(pid), time.process_time(), time.perf_counter()
-    await run()
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One way to ask one server: `run(in_flight, seconds)` gives the latencies of the ranges that were answered."""
+
+    name: str
+    pid: int
+    run: Callable[[int, float], Awaitable[list[float]]]
+
+
+async def timed(way: Way, tokens: int, in_flight: int, seconds: float) -> Figures:
+    """Figures of one block of ranges that have so many tokens each."""
+    server, client, begun = cpu_seconds(way.pid), time.process_time(), time.perf_counter()
+    latencies = sorted(await way.run(in_flight, seconds))
     wall = time.perf_counter() - begun
-    cpu = cpu_seconds(pid) - server + time.process_time() - client
-    latencies.sort()
+    cpu = cpu_seconds(way.pid) - server + time.process_time() - client
     return {
-        "bytes_s": sum(sizes) / wall,
-        "cpu_s_per_gb": cpu / sum(sizes) * 1e9,
+        "tokens_s": tokens * len(latencies) / wall,
+        "tokens_cpu_s": tokens * len(latencies) / cpu,
         "p50_us": latencies[len(latencies) // 2] * 1e6,
         "p99_us": latencies[int(len(latencies) * 0.99)] * 1e6,
     }
 
 
-async def measure(ours: Any, limit: subprocess.Popen[str], limit_port: int, quick: bool) -> list[dict[str, Any]]:
-    """All sizes and depths, both servers in turn."""
-    from headrace.proto.v1 import data_pb2 as pb
+def ours(channel: grpc.aio.Channel, pid: int, opened: Any, rows: int) -> Iterator[Way]:
+    """The three ways to our server."""
+    row_bytes = (SEQ_LEN + 1) * opened.id_bytes
+    names = {"run_id": opened.run_id, "lease": opened.lease}
+    get_batch = channel.unary_unary(f"{SERVICE}GetBatch")
 
+    def a_range() -> dict[str, int]:
+        slot = random.randrange(BATCH // rows) * rows
+        return {"step": random.randrange(SEALED), "first_slot": slot, "rows": rows}
+
+    def ask() -> Awaitable[bytes]:
+        return get_batch(pb.GetBatchRequest(**names, **a_range()).SerializeToString())
+
+    async def stream(in_flight: int, seconds: float) -> list[float]:
+        pack_bytes = min(PACK_BYTES, in_flight * rows * row_bytes // 2)  # as our loader says
+
+        def message(number: int) -> bytes:
+            ranges = [pb.RowRange(**a_range()) for _ in range(number)]
+            return pb.StreamBatchesRequest(**names, ranges=ranges, pack_bytes=pack_bytes).SerializeToString()
+
+        call = channel.stream_stream(f"{SERVICE}StreamBatches")()
+        with contextlib.closing(_Cancel(call)):
+            return await stream_block(call, message, lambda data: len(split(data)), in_flight, seconds)
+
+    yield Way(name="headrace stream", pid=pid, run=stream)
+    each = PACK_BYTES // (rows * row_bytes)
+    if each > 1:
+        yield Way(name="headrace packed", pid=pid, run=lambda depth, seconds: stream(depth * each, seconds))
+    yield Way(name="headrace calls", pid=pid, run=lambda depth, seconds: calls_block(ask, depth, seconds))
+
+
+@dataclass(frozen=True)
+class _Cancel:
+    call: Any
+
+    def close(self) -> None:
+        self.call.cancel()
+
+
+def raw(channel: grpc.aio.Channel, pid: int, rows: int) -> Iterator[Way]:
+    """Bare messages as large as ours."""
+    size = str(rows * (SEQ_LEN + 1) * 4).encode()
+    get = channel.unary_unary("/peer.Peer/Get")
+
+    async def stream(in_flight: int, seconds: float) -> list[float]:
+        call = channel.stream_stream("/peer.Peer/Stream")()
+        with contextlib.closing(_Cancel(call)):
+            return await stream_block(call, lambda n: b" ".join([size] * n), lambda data: 1, in_flight, seconds)
+
+    yield Way(name="raw gRPC stream", pid=pid, run=stream)
+    yield Way(name="raw gRPC calls", pid=pid, run=lambda depth, seconds: calls_block(lambda: get(size), depth, seconds))
+
+
+def naive(channel: grpc.aio.Channel, pid: int, rows: int) -> Iterator[Way]:
+    """Calls as those of ours."""
+    get = channel.unary_unary("/peer.Peer/Get")
+
+    def ask() -> Awaitable[bytes]:
+        return get(b"%d %d %d" % (random.randrange(STEPS), random.randrange(BATCH // rows) * rows, rows))
+
+    yield Way(name="naive calls", pid=pid, run=lambda depth, seconds: calls_block(ask, depth, seconds))
+
+
+async def measure(
+    server: Any, peers: dict[str, tuple[int, int]], *, sizes: tuple[int, ...], depths: tuple[int, ...], quick: bool
+) -> list[dict[str, Any]]:
+    """All sizes, depths and ways; `peers` have (pid, port)."""
     rows: list[dict[str, Any]] = []
-    async with (
-        grpc.aio.insecure_channel(ours.address, options=OPTIONS) as channel,
-        grpc.aio.insecure_channel(f"127.0.0.1:{limit_port}", options=OPTIONS) as bare,
-    ):
-        service = "/headrace.v1.DataService/"
-        open_run = channel.unary_unary(
-            f"{service}OpenRun", pb.OpenRunRequest.SerializeToString, pb.OpenRunResponse.FromString
+    async with contextlib.AsyncExitStack() as stack:
+        addresses = {"ours": server.address, **{name: f"127.0.0.1:{port}" for name, (_, port) in peers.items()}}
+        channels = {
+            name: await stack.enter_async_context(grpc.aio.insecure_channel(address, options=OPTIONS))
+            for name, address in addresses.items()
+        }
+        open_run = channels["ours"].unary_unary(
+            f"{SERVICE}OpenRun", pb.OpenRunRequest.SerializeToString, pb.OpenRunResponse.FromString
         )
         opened = await open_run(pb.OpenRunRequest(run="r", mode=pb.OPEN_MODE_TRAIN))
-        get_batch = channel.unary_unary(f"{service}GetBatch")
-        get_limit = bare.unary_unary("/limit.Limit/Get")
-        row_bytes = (SEQ_LEN + 1) * opened.id_bytes
-        sizes = (128, 1024) if quick else (16, 128, 1024, 4096)
-        for kib in sizes:
-            count = max(1, min(BATCH, opened.max_rows, (kib << 10) // row_bytes))
-
-            def a_range(count: int = count) -> dict[str, int]:
-                slot = random.randrange(BATCH // count) * count
-                return {"step": random.randrange(8), "first_slot": slot, "rows": count}
-
-            def ours_ask(a_range: Callable[[], dict[str, int]] = a_range) -> Awaitable[bytes]:
-                request = pb.GetBatchRequest(run_id=opened.run_id, lease=opened.lease, **a_range())
-                return get_batch(request.SerializeToString())
-
-            def ours_message(number: int, a_range: Callable[[], dict[str, int]] = a_range) -> bytes:
-                ranges = [pb.RowRange(**a_range()) for _ in range(number)]
-                request = pb.StreamBatchesRequest(run_id=opened.run_id, lease=opened.lease, ranges=ranges)
-                return request.SerializeToString()
-
-            size = str(len(await ours_ask())).encode()
-            for in_flight in (4,) if quick else (1, 4, 8):
-                found: dict[str, list[Figures]] = {
-                    f"{server} {way}": [] for way in ("calls", "stream") for server in ("headrace", "raw grpc")
-                }
-                for _ in range(2 if quick else 5):
-                    seconds = 0.5 if quick else 0.8
-                    mine, bare_pid = ours.process.pid, limit.pid
-                    found["headrace calls"].append(await block(ours_ask, in_flight, seconds, mine))
-                    found["raw grpc calls"].append(
-                        await block(lambda size=size: get_limit(size), in_flight, seconds, bare_pid)
-                    )
-                    call = channel.stream_stream(f"{service}StreamBatches")()
-                    found["headrace stream"].append(await stream_block(call, ours_message, in_flight, seconds, mine))
-                    call.cancel()
-                    call = bare.stream_stream("/limit.Limit/Stream")()
-                    found["raw grpc stream"].append(
-                        await stream_block(
-                            call, lambda number, size=size: b" ".join([size] * number), in_flight, seconds, bare_pid
-                        )
-                    )
-                    call.cancel()
-                for name, blocks in found.items():
-                    median = {key: statistics.median(one[key] for one in blocks) for key in blocks[0]}
-                    tokens = median["bytes_s"] * (count * SEQ_LEN / int(size))
-                    rows.append({"server": name, "kib": kib, "in_flight": in_flight, "tokens_s": tokens, **median})
+        assert opened.id_bytes == 4
+        for kib, in_flight in itertools.product(sizes, depths):
+            count = max(1, (kib << 10) // (4 * (SEQ_LEN + 1)))
+            ways = (
+                *ours(channels["ours"], server.process.pid, opened, count),
+                *raw(channels["raw"], peers["raw"][0], count),
+                *naive(channels["naive"], peers["naive"][0], count),
+            )
+            found: dict[str, list[Figures]] = {way.name: [] for way in ways}
+            for number in range(2 if quick else 4):  # the first warms up
+                for way in ways:
+                    figures = await timed(way, count * SEQ_LEN, in_flight, 0.4 if quick else 0.6 if number else 0.2)
+                    if number:
+                        found[way.name].append(figures)
+            for name, blocks in found.items():
+                median = {key: statistics.median(one[key] for one in blocks) for key in blocks[0]}
+                rows.append({"kib": kib, "in_flight": in_flight, "way": name, **median})
     return rows
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Lines for people: each of ours beside its limit."""
-    lines = [
-        "  KiB  in flight   way      M tokens/s   of raw gRPC   M tokens/CPU-s (of raw)   p50/p99 us (raw p50/p99)"
-    ]
-    for ours, limit in zip(rows[::2], rows[1::2], strict=True):
-        per_cpu = ours["tokens_s"] / ours["bytes_s"] * 1e9 / ours["cpu_s_per_gb"]
+    """Lines for people; each of ours beside its limit."""
+    lines = ["  KiB  in flight  way               M tokens/s  of raw gRPC  M tokens/CPU-s   p50 us   p99 us"]
+    for row in rows:
+        same = {other["way"]: other for other in rows if all(other[key] == row[key] for key in ("kib", "in_flight"))}
+        limit = same[f"raw gRPC {'calls' if row['way'].endswith('calls') else 'stream'}"]
         lines.append(
-            f"{ours['kib']:>5} {ours['in_flight']:>10}   {ours['server'].split()[-1]:<6} "
-            f"{ours['tokens_s'] / 1e6:>12.1f} "
-            f"{ours['bytes_s'] / limit['bytes_s']:>12.0%} {per_cpu / 1e6:>16.0f} "
-            f"({limit['cpu_s_per_gb'] / ours['cpu_s_per_gb']:>5.0%})    "
-            f"{ours['p50_us']:.0f}/{ours['p99_us']:.0f} ({limit['p50_us']:.0f}/{limit['p99_us']:.0f})"
+            f"{row['kib']:>5} {row['in_flight']:>10}  {row['way']:<16} {row['tokens_s'] / 1e6:>11.1f} "
+            f"{row['tokens_s'] / limit['tokens_s']:>12.0%} {row['tokens_cpu_s'] / 1e6:>15.0f} "
+            f"{row['p50_us']:>8.0f} {row['p99_us']:>8.0f}"
         )
     return lines
 
 
+@contextlib.contextmanager
+def peer(name: str) -> Iterator[tuple[int, int]]:
+    """A peer's process: (pid, port)."""
+    command = [sys.executable, str(Path(__file__).with_name("serve_peers.py")), name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.pid, int(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="two sizes with 4 in flight, one round")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--limit-server", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.limit_server:
-        asyncio.run(limit_server())
-        return
-    from corpora import build_small_corpus
-    from headrace.server.service.malloc import keep_freed_memory
-    from rig import serving, write_run
-
     keep_freed_memory()
+    sizes, depths = ((128, 1024), (4,)) if arguments.quick else ((16, 128, 1024, 4096), (1, 4, 8))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        corpus = build_small_corpus(folder, documents={"a": 40_000, "b": 20_000, "c": 9_000})
+        documents = {"a": 40_000, "b": 20_000, "c": 9_000}
+        corpus = build_small_corpus(folder, documents=documents, extra_tokens=70_000)  # ids need four bytes
         run = write_run(folder, corpus, seq_len=SEQ_LEN, batch=BATCH)
-        command = [sys.executable, __file__, "--limit-server"]
-        with serving(folder, [run]) as ours, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as limit:
-            assert limit.stdout is not None
-            try:
-                rows = asyncio.run(measure(ours, limit, int(limit.stdout.readline()), arguments.quick))
-            finally:
-                limit.kill()
+        with serving(folder, [run]) as server, peer("raw") as bare, peer("naive") as simple:
+            peers = {"raw": bare, "naive": simple}
+            rows = asyncio.run(measure(server, peers, sizes=sizes, depths=depths, quick=arguments.quick))
     print(json.dumps(rows, indent=2) if arguments.json else "\n".join(table(rows)))
 
 

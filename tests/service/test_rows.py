@@ -41,7 +41,7 @@ def test_every_part_of_a_whole_step(view: View) -> None:
 
 def test_the_answer_is_what_protobuf_reads(view: View) -> None:
     part = slice_rows(build(view, 3, 0, 12), 4, 5)
-    answer = pb.GetBatchResponse.FromString(encode_answer(view, part, seal=8, confirmed=2))
+    answer = pb.GetBatchResponse.FromString(b"".join(encode_answer(view, part, seal=8, confirmed=2)))
     assert (answer.seal, answer.confirmed) == (8, 2)
     batch = answer.batch
     assert (batch.step, batch.first_slot, batch.rows, batch.seq_len) == (3, 4, 5, 20)

@@ -173,3 +173,41 @@ def test_tokens_are_asked_for(tmp_path: Any) -> None:
         with pytest.raises(UnauthenticatedError):
             stream.read()
         stream.close()
+
+
+def answers_of(data: bytes) -> list[pb.GetBatchResponse]:
+    """The answers that share a message."""
+    first = pb.GetBatchResponse.FromString(data)
+    return [first, *first.more]
+
+
+def test_small_answers_share_messages_as_far_as_the_client_takes_them(
+    server: ServerProcess, trainer: Trainer, stream: Stream
+) -> None:
+    ranges = [(step, slot, 2) for step in range(4) for slot in (0, 2, 4, 6)]
+    row_bytes = (trainer.opened.shapes[0].seq_len + 1) * trainer.opened.id_bytes
+    alone = Stream(server, trainer.opened)
+    alone.ask(*ranges)
+    single = [batch_of(alone.read()) for _ in ranges]
+    alone.close()
+    stream.ask(*ranges, pack_bytes=6 * 2 * row_bytes + 1)
+    messages = []
+    while sum(map(len, messages)) < len(ranges):
+        messages.append(answers_of(stream.read()))
+    assert [len(message) for message in messages] == [6, 6, 4]
+    together = [answer.batch.SerializeToString(deterministic=True) for message in messages for answer in message]
+    assert together == single
+    stream.ask(*ranges[:4])  # absent: as before
+    assert len(answers_of(stream.read())) == 4
+    stream.ask(*ranges[:2], pack_bytes=0)
+    assert [len(answers_of(stream.read())) for _ in range(2)] == [1, 1]
+
+
+def test_nothing_that_is_ready_waits_for_what_is_not(trainer: Trainer, stream: Stream) -> None:
+    """Step 4 is above the seal: what was asked for before it comes without it."""
+    stream.ask((0, 0, 9), (3, 0, 8), (4, 0, 8), (5, 0, 8), pack_bytes=1 << 20)
+    refused, batch = answers_of(stream.read())
+    assert (refused.refused.error, batch.batch.step) == ("UsageError", 3)
+    assert [[answer.refused.error for answer in answers_of(stream.read())] for _ in range(2)] == [
+        ["OutOfRangeError"]
+    ] * 2
