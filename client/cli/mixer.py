@@ -16,6 +16,7 @@ for _command in (
     mixer_proxy.proxy,
     mixer_learned.doremi,
     mixer_learned.doge,
+    mixer_learned.aioli,
     mixer_ablate.ablate,
     mixer_serve.serve,
     mixer_view.compare,

@@ -1,4 +1,4 @@
-"""`headrace mixer doremi` and `doge`: weights that are learned while a proxy trains on served runs."""
+"""`headrace mixer doremi`, `doge` and `aioli`: weights that are learned while a proxy trains on served runs."""
 
 from __future__ import annotations
 
@@ -149,5 +149,53 @@ def doge(
     bounds = Bounds(largest_share=options["largest_share"])
     mixture = doge_weights(
         server, run=run, folder=options["folder"], plan=plan, spec=spec, bounds=bounds, on_step=Lines()
+    )
+    show(mixture, options["folder"], options["as_json"])
+
+
+@click.command()
+@click.argument("run")
+@click.option("--held-out", required=True, metavar="RUN", help="Run whose steps are the held-out windows (kind eval).")
+@click.option("--windows", type=click.IntRange(min=1), default=64, show_default=True, help="Of each domain, about.")
+@click.option("--eta", type=float, default=0.2, show_default=True, help="Step size of the weights.")
+@click.option("--rounds", type=click.IntRange(min=1), default=4, show_default=True, help="Measurings of each domain.")
+@click.option("--measure", type=click.IntRange(min=1), default=4, show_default=True, help="Steps of one measuring.")
+@click.option("--every", type=click.IntRange(min=1), default=100, show_default=True, help="Steps between them.")
+@click.option("--concentration", type=float, default=0.75, show_default=True, help="Weight of the measured domain.")
+@training
+@access_options
+def aioli(
+    run: str,
+    held_out: str,
+    windows: int,
+    eta: float,
+    rounds: int,
+    measure: int,
+    every: int,
+    concentration: float,
+    target: Target,
+    **options: Any,
+) -> None:
+    """Aioli on RUN (equal weights): weights that follow how much training on one domain lowers the losses of all."""
+    from dataclasses import replace
+
+    from headrace.mixer.aioli import AioliSpec
+    from headrace.mixer.caps import Bounds
+    from headrace.mixer.proxy.learned import aioli_weights
+
+    plan, server = replace(plan_of(options, target), windows=windows), target.need_server()
+    spec = AioliSpec(eta=eta, rounds=rounds, steps=measure, every=every, concentration=concentration)
+    if options["dry_run"]:
+        describe(server, run, plan)
+        return
+    mixture = aioli_weights(
+        server,
+        run=run,
+        held_out=held_out,
+        folder=options["folder"],
+        plan=plan,
+        spec=spec,
+        bounds=Bounds(largest_share=options["largest_share"]),
+        on_step=Lines(),
     )
     show(mixture, options["folder"], options["as_json"])

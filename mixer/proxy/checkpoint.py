@@ -51,6 +51,7 @@ def save(path: Path, trainer: Trainer, note: Mapping[str, Any] | None = None) ->
     document = {
         "schema": SCHEMA,
         "step": trainer.step,
+        "seconds": trainer.seconds,
         "model": trainer.model.config.to_json(),
         "train": trainer.config.to_json(),
         "objective": trainer.objective.note(),
@@ -72,7 +73,7 @@ def load(path: Path, *, device: str = "cpu", objective: Objective | None = None)
             raise ValueError(f"schema is {document['schema']}, not {SCHEMA}")
         train = TrainConfig(**(document["train"] | {"device": device}))
         trainer = Trainer(ModelConfig(**document["model"]), train, objective)
-        trainer.step = int(document["step"])
+        trainer.step, trainer.seconds = int(document["step"]), float(document.get("seconds", 0.0))
         _restore(trainer, arrays)
         trainer.objective.restore(document["objective"])
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, zipfile.BadZipFile) as error:

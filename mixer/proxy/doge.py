@@ -15,9 +15,9 @@ import torch
 from headrace.mixer import doge
 from headrace.mixer.doge import DogeSpec, DogeState
 from headrace.mixer.proxy.batch import Rows
+from headrace.mixer.proxy.losses import domain_sums, row_weights
 from headrace.mixer.proxy.model import Proxy
 from headrace.mixer.proxy.train import losses_of
-from headrace.mixer.simplex import vector
 from headrace.proto.errors import UsageError
 
 
@@ -36,16 +36,14 @@ class DogeObjective:
             raise UsageError(
                 f"doge: the run serves {', '.join(rows.names)}, the weights name {', '.join(self.state.weights)}"
             )
-        tokens = torch.zeros(len(rows.names), dtype=torch.float64, device=rows.ids.device)
-        tokens.index_add_(0, rows.domain, rows.mask.sum(dim=1).double())
+        tokens = domain_sums(rows)[:, 0]
         present = [index for index, count in enumerate(tokens.tolist()) if count > 0]
         gradients = torch.stack(
             [self._gradient(model, rows.select(rows.domain == index), micro_rows) for index in present]
         )
         gram = (gradients @ gradients.T).double().cpu().numpy()
         self.state = doge.advance(self.state, tuple(rows.names[index] for index in present), gram, self.spec)
-        weights = torch.tensor(vector(self.state.weights, rows.names), device=rows.ids.device)
-        return rows, torch.where(tokens > 0, weights / tokens.clamp(min=1), 0.0)[rows.domain].float()
+        return rows, row_weights(rows, tokens, self.state.weights)
 
     def note(self) -> dict[str, Any]:
         """The state."""

@@ -22,7 +22,7 @@ import torch
 from headrace.mixer import doremi
 from headrace.mixer.doremi import DoremiSpec, DoremiState
 from headrace.mixer.proxy.batch import Rows
-from headrace.mixer.proxy.losses import domain_sums
+from headrace.mixer.proxy.losses import domain_sums, row_weights
 from headrace.mixer.proxy.model import Proxy
 from headrace.mixer.proxy.train import losses_of
 from headrace.mixer.reports import Measured, Report
@@ -49,12 +49,10 @@ class DoremiObjective:
         self._check(model, rows)
         sums = self._excess(model, rows, micro_rows)
         self.state = doremi.advance(self.state, _report(rows, sums), self.spec)
-        weights = torch.tensor(vector(self.state.weights, rows.names), device=rows.ids.device)
         if self.mode == "sampled":
-            drawn = self._draw(rows, weights)
+            drawn = self._draw(rows)
             return drawn, (1.0 / drawn.mask.sum().clamp(min=1)).expand(len(drawn))
-        share = torch.where(sums[:, 0] > 0, weights / sums[:, 0].clamp(min=1), 0.0)
-        return rows, share[rows.domain].float()
+        return rows, row_weights(rows, sums[:, 0], self.state.weights)
 
     def note(self) -> dict[str, Any]:
         """The state and what made it."""
@@ -87,7 +85,8 @@ class DoremiObjective:
             parts.append(domain_sums(part, losses, (losses - losses_of(self.reference, part)).clamp(min=0)))
         return torch.stack(parts).sum(dim=0)
 
-    def _draw(self, rows: Rows, weights: torch.Tensor) -> Rows:
+    def _draw(self, rows: Rows) -> Rows:
+        weights = torch.tensor(vector(self.state.weights, rows.names), device=rows.ids.device)
         present = torch.bincount(rows.domain, minlength=len(rows.names)).clamp(min=1)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + rows.step)
         chance = (weights / present)[rows.domain].cpu()

@@ -39,6 +39,13 @@ def domain_sums(rows: Rows, *losses: torch.Tensor) -> torch.Tensor:
     return empty.index_add_(0, rows.domain, columns)
 
 
+def row_weights(rows: Rows, tokens: torch.Tensor, weights: Mapping[str, float]) -> torch.Tensor:
+    """(R,) the weight of each row's summed token losses in sum_i weights_i * (mean loss of domain i). tokens: (k,)
+    labelled ones by domain, as `domain_sums` has them; a domain without any counts nothing."""
+    parts = torch.tensor([weights[name] for name in rows.names], dtype=torch.float64, device=tokens.device)
+    return torch.where(tokens > 0, parts / tokens.clamp(min=1), 0.0)[rows.domain].float()
+
+
 def by_name(names: tuple[str, ...], sums: torch.Tensor) -> Mapping[str, DomainLoss]:
     """The domains that had a labelled token, by name."""
     return {

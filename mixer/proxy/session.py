@@ -8,7 +8,7 @@ The run should have equal weights: that is what the method was published with. F
 (checkpoint with the state of the stream), `embeddings.npz`, `mixture.json`.
 
 What holds: killed and started again with the same arguments it goes on from its checkpoint and ends with the same
-files (on the same machine and number of threads); the windows embedded are the first ones the run served. What was
+results (on the same machine and number of threads); the windows embedded are the first ones the run served. What was
 given up: held-out windows; a proxy this small does not memorise its training windows in a few hundred steps.
 """
 
@@ -92,8 +92,8 @@ def proxy_weights(
 ) -> Outcome:
     """Train, embed, weigh and write. `plan` replaces size, steps, windows and seed when more is to be said."""
     plan = plan or ProxyPlan(size=size, steps=steps, windows=windows, seed=seed)
-    began = time.monotonic()
     trainer, opened = train_proxy(endpoint, run, plan, folder, on_step)
+    began = time.monotonic()
     embeddings = embed_run(endpoint, run, plan, trainer)
     embeddings.save(folder / "embeddings.npz")
     config = trainer.model.config
@@ -102,7 +102,9 @@ def proxy_weights(
     flops = config.seq_len * (rows * config.flops_per_token + forward)
     mixture = weigh(embeddings, opened, krls_spec or DEFAULT_KRLS, bounds, flops)
     mixture.save(folder / "mixture.json")
-    return Outcome(mixture=mixture, embeddings=embeddings, seconds=time.monotonic() - began, flops=flops)
+    return Outcome(
+        mixture=mixture, embeddings=embeddings, seconds=trainer.seconds + time.monotonic() - began, flops=flops
+    )
 
 
 def shape_of(opened: Opened) -> Any:
@@ -174,15 +176,34 @@ def embed_run(
                 f"{trainer.model.config.vocab_size}; embed with a corpus of the proxy's tokenizer"
             )
         meta = {"proxy": model_digest(trainer.model), "tokenizer": opened.tokenizer_digest.hex()}
-        sealed = opened.seal if opened.end_step is None else min(opened.seal, opened.end_step)
         return embed(
             trainer.model,
-            _sealed(loader, sealed, plan.device),
+            _sealed(loader, sealed_steps(opened), plan.device),
             windows=plan.windows,
             depth=plan.depth,
             domains=domains,
             meta=meta,
         )
+
+
+def held_out_rows(
+    endpoint: str | Sequence[str], run: str, plan: ProxyPlan, *, tokenizer: bytes, windows: int = 0
+) -> Iterator[Rows]:
+    """The windows of a held-out run: all sealed steps, or about `windows` rows. Raises ConflictError for a corpus of
+    another tokenizer than the proxy's."""
+    with Loader(endpoint, run, rank=0, world=1, mode="observe", **plan.observing) as loader:
+        held = loader.open()
+        if held.tokenizer_digest != tokenizer:
+            raise ConflictError(f"run `{run}` has another tokenizer than the proxy's; hold out with the same one")
+        steps = sealed_steps(held)
+        if windows:
+            steps = min(steps, -(-windows // shape_of(held).batch))
+        yield from _sealed(loader, steps, plan.device)
+
+
+def sealed_steps(opened: Opened) -> int:
+    """How many steps of a run can be read now."""
+    return opened.seal if opened.end_step is None else min(opened.seal, opened.end_step)
 
 
 def _sealed(loader: Loader, seal: int, device: str) -> Iterator[Rows]:

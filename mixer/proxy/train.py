@@ -62,14 +62,14 @@ class MeanLoss:
 
 
 class Trainer:
-    """Model, optimizer and the number of steps taken."""
+    """Model, optimizer, the number of steps taken and the seconds they took, over all starts of the training."""
 
     def __init__(self, model: ModelConfig, config: TrainConfig, objective: Objective | None = None) -> None:
         self.config = config
         self.objective: Objective = objective or MeanLoss()
         self.model = Proxy(model, seed=config.seed).to(config.device)
         self.optimizer = AdamW(self.model, weight_decay=config.weight_decay)
-        self.step = 0
+        self.step, self.seconds = 0, 0.0
 
     def rate(self) -> float:
         """Learning rate of the next step."""
@@ -142,7 +142,6 @@ def train(
             on_step(last)
     if first is None or last is None:
         raise HeadraceError("proxy: there was no batch to train on; the run has no step left")
-    flops = float(tokens) * trainer.model.config.flops_per_token
-    return TrainReport(
-        first=first, last=last, steps=steps, tokens=tokens, seconds=time.monotonic() - began, flops=flops
-    )
+    flops, seconds = float(tokens) * trainer.model.config.flops_per_token, time.monotonic() - began
+    trainer.seconds += seconds
+    return TrainReport(first=first, last=last, steps=steps, tokens=tokens, seconds=seconds, flops=flops)

@@ -6,23 +6,19 @@ python -m headrace.mixer.proxy.trial '{"endpoint": ..., "run": ..., "held_out": 
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from headrace.client.settings import Tls
-from headrace.client.torch import Loader
-from headrace.mixer.proxy.batch import Rows, rows_of
 from headrace.mixer.proxy.config import train_config
 from headrace.mixer.proxy.evaluate import evaluate
-from headrace.mixer.proxy.session import OnStep, ProxyPlan, shape_of, train_proxy
+from headrace.mixer.proxy.session import OnStep, ProxyPlan, held_out_rows, shape_of, train_proxy
 from headrace.mixer.trials import Trial
-from headrace.proto.errors import ConflictError, HeadraceError
+from headrace.proto.errors import HeadraceError
 
 
 def setting_of(plan: ProxyPlan, held_out: str) -> dict[str, Any]:
@@ -44,16 +40,9 @@ def run_trial(
     on_step: OnStep | None = None,
 ) -> Trial:
     """Train on `run`, measure on the steps of `held_out` (all sealed ones, or about `windows` rows), write the file."""
-    began = time.monotonic()
     trainer, opened = train_proxy(endpoint, run, plan, folder / name, on_step)
-    with Loader(endpoint, held_out, rank=0, world=1, mode="observe", **plan.observing) as loader:
-        held = loader.open()
-        if held.tokenizer_digest != opened.tokenizer_digest:
-            raise ConflictError(f"run `{held_out}` has another tokenizer than `{run}`; hold out with the same one")
-        steps = held.seal if held.end_step is None else min(held.seal, held.end_step)
-        if windows:
-            steps = min(steps, -(-windows // shape_of(held).batch))
-        losses = evaluate(trainer.model, _rows(loader, steps, plan.device), micro_rows=trainer.config.micro_rows)
+    held = held_out_rows(endpoint, held_out, plan, tokenizer=opened.tokenizer_digest, windows=windows)
+    losses = evaluate(trainer.model, held, micro_rows=trainer.config.micro_rows)
     config = trainer.model.config
     trial = Trial(
         name=name,
@@ -61,14 +50,10 @@ def run_trial(
         losses={domain: loss.mean for domain, loss in losses.items()},
         setting=setting_of(plan, held_out),
         flops=float(trainer.step * shape_of(opened).batch * config.seq_len * config.flops_per_token),
-        seconds=round(time.monotonic() - began, 3),
+        seconds=round(trainer.seconds, 3),
     )
     trial.save(folder / f"{name}.trial.json")
     return trial
-
-
-def _rows(loader: Loader, steps: int, device: str) -> Iterator[Rows]:
-    return (rows_of(batch, device) for batch in itertools.islice(loader, steps))
 
 
 def connection_of(described: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,24 +1,30 @@
-"""What the mixer costs and whether it helps: `python tests/bench/bench_mixer.py [--quick] [--json]
-[krls|cost|methods|online]`.
+"""What the mixer costs and whether it helps: `python tests/bench/bench_mixer.py [--quick] [--json] [--folder FOLDER]
+[krls|cost|methods|online|offline]`.
 
 krls     time and memory of KRLS at 7, 22, 100 and 1,000 domains of width 768
 cost     FLOPs of each method with the published proxy, relative to the run that it serves
-methods  on the corpus whose best weights are known: raw weights of each method, and its cost relative to a run of 20
-         tokens a parameter
-online   held-out loss of a run whose weights follow its own losses, and of one at the best weights, against one that
-         stays uniform, same seeds, through a real server: mean over seeds and spread; steps and time until a push holds
+methods  on the corpus whose best weights are known: raw weights of each method, and its seconds and FLOPs as parts of
+         those of a run of 20 tokens a parameter of a model of the size `small`, as this machine takes its steps
+online   held-out loss of runs whose weights follow their own losses, by each rule, and of runs at the best weights,
+         less that of runs that stay uniform, same seeds, through a real server: mean over seeds and spread; steps and
+         time until a push holds
+offline  the same of runs at the weights that each other method found
+
+With --folder the runs of `online` and `offline` are kept there; ended by a limit of time, the bench goes on after the
+last whole run when it is started again.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +35,17 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mixer"))
 
+from headrace.client import Loader
 from headrace.mixer.krls import KrlsSpec, krls
-from headrace.mixer.proxy.config import ModelConfig, model_config
-from headrace.mixer.proxy.learned import doge_weights, doremi_weights
-from headrace.mixer.proxy.session import ProxyPlan, proxy_weights
-from known_corpus import BEST, DOCUMENTS, VOCABULARY
-from known_run import SEQ_LEN, UNIFORM, VELOCITY, Stage, difference, held_out_losses, train_run
+from headrace.mixer.proxy.batch import rows_of
+from headrace.mixer.proxy.config import ModelConfig, model_config, train_config
+from headrace.mixer.proxy.train import Trainer
+from known_corpus import BEST, VOCABULARY
+from known_methods import ONLINE, STATIC, SWEPT, TRAINED, Kept, mixture_by
+from known_run import BATCH, SEQ_LEN, UNIFORM, Stage, difference, held_out_losses, train_run
 from mixer_rig import serving
 
-KINDS = ("uniform", "online", "best")
+SECTIONS = ("krls", "cost", "methods", "online", "offline")
 
 
 def bench_krls(quick: bool) -> dict[str, Any]:
@@ -80,86 +88,108 @@ def bench_cost() -> dict[str, Any]:
     return {"served": {"parameters": served.parameters, "flops": float(f"{run:.3g}")}} | parts
 
 
-def bench_methods(stage: Stage, quick: bool) -> dict[str, Any]:
-    steps = 60 if quick else 200
-    plan = ProxyPlan(steps=steps, windows=32, save_every=steps)
-    address, folder = stage.server.address, stage.folder
-    natural = {name: float(number) for name, number in DOCUMENTS.items()}
-    config = model_config("tiny", vocab_size=VOCABULARY, seq_len=SEQ_LEN)
-    run_flops = 20.0 * config.parameters * config.flops_per_token
-    makers: dict[str, Callable[[], Any]] = {
-        "krls": lambda: proxy_weights(address, stage.run(), folder=folder / "krls", plan=plan).mixture,
-        "doremi": lambda: doremi_weights(
-            address, reference_run=stage.run(natural), run=stage.run(), folder=folder / "doremi", plan=plan
-        ),
-        "doremi sampled": lambda: doremi_weights(
-            address,
-            reference_run=stage.run(natural),
-            run=stage.run(),
-            folder=folder / "sampled",
-            plan=plan,
-            mode="sampled",
-        ),
-        "doge": lambda: doge_weights(address, run=stage.run(), folder=folder / "doge", plan=plan),
-    }
-    found = {}
-    for name, make in makers.items():
+def bench_methods(stage: Stage, folder: Path) -> dict[str, Any]:
+    """Wall seconds of each method and of the run that it serves: 20 tokens a parameter of the next larger size."""
+    run_seconds, run_flops = served_run(stage)
+    found: dict[str, Any] = {"seconds of the run that is served": round(run_seconds)}
+    for kind in (*STATIC, *TRAINED, *SWEPT):
         began = time.perf_counter()
-        mixture = make()
-        flops = float(mixture.diagnostics["flops"])
-        found[name] = {
+        mixture = mixture_by(kind, stage, folder, 0)
+        seconds, flops = time.perf_counter() - began, float(mixture.diagnostics.get("flops", 0.0))
+        found[kind] = {
             "weights": {domain: round(weight, 4) for domain, weight in mixture.raw.items()},
-            "seconds": round(time.perf_counter() - began, 1),
-            "flops": flops,
-            "of a run of 20 tokens a parameter": round(flops / run_flops, 4),
+            "seconds": round(seconds, 2),
+            "part of the run's seconds": round(seconds / run_seconds, 5),
+            "part of the run's FLOPs": round(flops / run_flops, 5),
         }
     return found
 
 
-def bench_online(stage: Stage, quick: bool) -> dict[str, Any]:
-    steps, seeds = (300, 2) if quick else (1000, 5)
-    held_out, rows, all_watched, plain = stage.held_out(), [], [], 0.0
-    for seed in range(seeds):
-        losses = {}
-        for kind in KINDS:
-            run = stage.run(BEST if kind == "best" else UNIFORM, steps=steps, seed=100 + seed)
-            trainer, watched = train_run(stage, run, seed, steps, VELOCITY if kind == "online" else None)
-            losses[kind] = held_out_losses(stage, held_out, trainer)
-            if kind == "online":
-                all_watched.append(watched)
-            if kind == "uniform":
-                plain += watched.seconds
-        rows.append(losses)
-        print(f"seed {seed}: {losses}", file=sys.stderr, flush=True)
-    delays = [delay for watched in all_watched for delay in watched.delays]
-    answers = [1e3 * answer for watched in all_watched for answer in watched.answers]
+def served_run(stage: Stage) -> tuple[float, float]:
+    """Seconds and FLOPs of the run that the mixtures are for, from the median of its first steps on this machine."""
+    config = model_config("small", vocab_size=VOCABULARY, seq_len=SEQ_LEN)
+    trainer, times = Trainer(config, train_config("small", steps=40)), []
+    with Loader(stage.server.address, stage.run(steps=40), rank=0, world=1) as loader:
+        began = time.perf_counter()
+        for batch in loader:
+            trainer.take(rows_of(batch))
+            times.append(time.perf_counter() - began)
+            began = time.perf_counter()
+    tokens = 20.0 * config.parameters
+    return tokens / (BATCH * SEQ_LEN) * statistics.median(times), tokens * config.flops_per_token
+
+
+def bench_gains(stage: Stage, folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """Held-out loss of runs of each kind less that of uniform runs with the same seeds, and what the mixer did."""
+    steps, seeds = (300, 2) if stage.quick else (1000, 5)
+    held_out, kept = stage.held_out(), Kept(folder / "runs.json")
+    rows: list[dict[str, Any]] = [{} for _ in range(seeds)]
+    for seed, row in enumerate(rows):
+        for kind in ("uniform", *kinds):
+
+            def make(seed: int = seed, kind: str = kind) -> dict[str, Any]:
+                weights, rule = UNIFORM, ONLINE.get(kind)
+                if kind == "by hand":
+                    weights = BEST
+                elif kind != "uniform" and rule is None:
+                    weights = mixture_by(kind, stage, folder, seed).weights
+                run = stage.run(weights, steps=steps, seed=100 + seed)
+                trainer, watched = train_run(stage, run, seed, steps, rule)
+                losses = held_out_losses(stage, held_out, trainer)
+                return {"losses": losses, "watched": asdict(watched), "weights": dict(weights)}
+
+            row[kind] = kept.get(f"{kind} {seed}", make)
+            print(f"seed {seed}, {kind}: {row[kind]['losses']}", file=sys.stderr, flush=True)
+    losses = [{kind: row[kind]["losses"] for kind in row} for row in rows]
+    found: dict[str, Any] = {"steps": steps, "less uniform, nats": {kind: difference(losses, kind) for kind in kinds}}
+    for kind in kinds:
+        last = [(row[kind]["watched"]["weights"] or [row[kind]["weights"]])[-1] for row in rows]
+        found[f"last weights, {kind}"] = {n: round(statistics.fmean(w[n] for w in last), 3) for n in sorted(last[0])}
+        if kind in ONLINE:
+            found[f"pushes, {kind}"] = pushes([row[kind]["watched"] for row in rows], [row["uniform"] for row in rows])
+    return found
+
+
+def pushes(watched: list[dict[str, Any]], uniform: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many, how late, and what they cost."""
+    delays = [delay for each in watched for delay in each["delays"]]
+    if not delays:
+        return {"number": 0}
+    answers = [1e3 * answer for each in watched for answer in each["answers"]]
+    plain = sum(each["watched"]["seconds"] for each in uniform)
     return {
-        "steps": steps,
-        "less uniform, nats": {kind: difference(rows, kind) for kind in KINDS[1:]},
-        "last weights": [{n: round(w, 3) for n, w in watched.weights[-1].items()} for watched in all_watched],
+        "number": len(delays),
         "steps from the end of a window to the effect": {"median": statistics.median(delays), "most": max(delays)},
         "milliseconds of a push": {"median": round(statistics.median(answers), 1), "most": round(max(answers), 1)},
-        "part of the run's time": round(sum(watched.busy for watched in all_watched) / plain, 4),
-        "seeds": rows,
+        "part of the run's time": round(sum(each["busy"] for each in watched) / plain, 4),
     }
 
 
 def main() -> None:
-    quick, as_json = "--quick" in sys.argv, "--json" in sys.argv
-    chosen = [word for word in sys.argv[1:] if not word.startswith("-")] or ["krls", "cost", "methods", "online"]
+    words, kept = sys.argv[1:], None
+    if "--folder" in words:
+        place = words.index("--folder")
+        kept = Path(words.pop(place + 1)).resolve()
+        words.pop(place)
+    quick, as_json = "--quick" in words, "--json" in words
+    chosen = [word for word in words if not word.startswith("-")] or list(SECTIONS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))  # so that the server goes too
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     if "krls" in chosen:
         found["krls"] = bench_krls(quick)
     if "cost" in chosen:
         found["cost"] = bench_cost()
-    if set(chosen) & {"methods", "online"}:
+    if set(chosen) & {"methods", "online", "offline"}:
         with tempfile.TemporaryDirectory() as name, serving(Path(name)) as server:
-            stage = Stage(Path(name), server)
+            stage, folder = Stage(Path(name), server, quick=quick), kept or Path(name) / "kept"
+            folder.mkdir(parents=True, exist_ok=True)
             if "methods" in chosen:
-                found["methods"] = bench_methods(stage, quick)
+                found["methods"] = bench_methods(stage, Path(name) / "methods")
             if "online" in chosen:
-                found["online"] = bench_online(stage, quick)
+                found["online"] = bench_gains(stage, folder, (*ONLINE, "by hand"))
+            if "offline" in chosen:
+                found["offline"] = bench_gains(stage, folder, (*STATIC, *TRAINED, *SWEPT))
     print(json.dumps(found, indent=None if as_json else 2))
 
 

@@ -32,8 +32,8 @@ BATCH, SEQ_LEN, LEARNING_RATE = 10, 64, 2e-3
 class Stage:
     """A server, the corpus and a held-out one beside it, and runs made when they are asked for."""
 
-    def __init__(self, folder: Path, server: Server) -> None:
-        self.folder, self.server, self.number = folder, server, 0
+    def __init__(self, folder: Path, server: Server, *, quick: bool = False) -> None:
+        self.folder, self.server, self.number, self.quick = folder, server, 0, quick
         for name in ("train", "held"):
             (folder / name).mkdir()
         self.corpus = build(folder / "train")

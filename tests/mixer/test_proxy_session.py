@@ -27,7 +27,7 @@ from headrace.mixer.proxy.session import ProxyPlan, embed_run, proxy_weights, tr
 from headrace.mixer.remote import Remote  # noqa: E402
 from headrace.mixer.result import load as load_mixture  # noqa: E402
 from headrace.mixer.trials import load_trials  # noqa: E402
-from headrace.proto.errors import ConfigError, ConflictError, FencedError  # noqa: E402
+from headrace.proto.errors import ConfigError, ConflictError, FencedError, UsageError  # noqa: E402
 from mixer_rig import DOCUMENTS, Server, run_toml  # noqa: E402
 
 slow = pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="minutes of training; HEADRACE_SLOW=1 runs it")
@@ -184,7 +184,7 @@ def test_a_sweep_that_was_killed_goes_on(
     assert {trial.name: trial.losses for trial in load_trials(tmp_path / "killed")} == losses
 
 
-def test_doremi_and_doge_from_served_runs(server: Server, make_run: Callable[..., str], tmp_path: Path) -> None:
+def test_doremi_doge_and_aioli_from_served_runs(server: Server, make_run: Callable[..., str], tmp_path: Path) -> None:
     natural = {name: float(number) for name, number in DOCUMENTS.items()}
     reference, uniform = make_run(natural), make_run(seed=11)
     where = ("--server", server.address, "--steps", "25", "--json")
@@ -199,6 +199,13 @@ def test_doremi_and_doge_from_served_runs(server: Server, make_run: Callable[...
     doge = json.loads(headrace("doge", make_run(seed=12), "--out", tmp_path / "doge", *where).stdout)
     assert set(doge["weights"]) == set(DOCUMENTS)
     assert doge["diagnostics"]["flops"] > 0
+    held = make_run(kind="eval", steps=5, seed=99)
+    loop = ("aioli", make_run(seed=14), "--held-out", held, "--out", tmp_path / "aioli", *where, "--windows", "4")
+    measured = json.loads(headrace(*loop, "--rounds", "1", "--measure", "2", "--every", "4").stdout)
+    assert (measured["diagnostics"]["moves"], set(measured["weights"])) == (2, set(DOCUMENTS))
+    assert float((tmp_path / "aioli" / "seconds.txt").read_text()) > 0
+    with pytest.raises(UsageError, match="takes 80 steps, the proxy trains 25"):
+        headrace(*loop)
     skewed = headrace("doge", make_run(natural, seed=13), "--out", tmp_path / "skewed", *where)
     assert "not uniform" in skewed.stdout
 
