@@ -240,12 +240,12 @@ class Texts:
         """The texts that `keep` names."""
 
     def take_jsonl(
-        self, block: builtins.bytes, at: int, row: int, field: str, names: Sequence[str]
+        self, block: builtins.bytes, at: int, end: int, row: int, field: str, names: Sequence[str]
     ) -> tuple[int, int, list[list[str]]]:
-        """Takes plain JSON lines of a block from `at` on, the next of them row `row`, up to the first odd one or the
-        end: rows taken, where the next line begins, raw JSON of the fields `names` of each."""
+        """Takes plain JSON lines of a block in [at, end), the next of them row `row`, up to the first odd one: rows
+        taken, where the next line begins, raw JSON of the fields `names` of each."""
 
-    def take_text_lines(self, block: builtins.bytes, at: int, row: int) -> tuple[int, int]:
+    def take_text_lines(self, block: builtins.bytes, at: int, end: int, row: int) -> tuple[int, int]:
         """Takes lines of plain text likewise; an empty one and one that is not UTF-8 are odd."""
 
     def take_column(

@@ -12,6 +12,10 @@ const PARALLEL_BYTES: usize = 1 << 18;
 /// Bytes of text that are encoded before their ids are narrowed.
 const CHUNK_BYTES: usize = 1 << 16;
 
+/// Bytes of a text above which its ids leave the encoder some at a time: all of them at once would take four times
+/// the memory of the text and more.
+const LONG_BYTES: usize = 1 << 20;
+
 /// Bytes of text that give at least one id, mostly: a guess, so that memory is asked for once.
 const BYTES_AN_ID: usize = 4;
 
@@ -133,15 +137,52 @@ fn part<T: Id>(
         }
         done.digests.extend(xxh3_128(text.as_bytes()).to_le_bytes());
         done.sizes.push(text.len() as i64);
+        if text.len() >= LONG_BYTES {
+            add(encoder, &chunk, rule, &mut done)?;
+            add_long(encoder, text, rule, &mut done)?;
+            chunk.clear();
+            held = 0;
+            continue;
+        }
         chunk.push(text);
         held += text.len();
-        if held >= CHUNK_BYTES || number + 1 == last {
+        if held >= CHUNK_BYTES {
             add(encoder, &chunk, rule, &mut done)?;
             chunk.clear();
             held = 0;
         }
     }
+    add(encoder, &chunk, rule, &mut done)?;
     Ok(done)
+}
+
+/// One document.
+fn add_long<T: Id>(
+    encoder: &Encoder,
+    text: &str,
+    rule: Rule<'_>,
+    done: &mut Documents<T>,
+) -> Result<(), String> {
+    check::<T>(&[], rule)?;
+    done.ids.extend(rule.before.map(T::narrow));
+    encoder.encode_each(text, &mut |ids| {
+        check::<T>(ids, rule)?;
+        done.ids.extend(ids.iter().map(|&id| T::narrow(id)));
+        Ok(())
+    })?;
+    done.ids.extend(rule.after.map(T::narrow));
+    done.ends.push(done.ids.len() as i64);
+    Ok(())
+}
+
+/// Refuses ids that the width of the store does not hold.
+fn check<T: Id>(ids: &[u32], rule: Rule<'_>) -> Result<(), String> {
+    let wraps = [rule.before, rule.after].into_iter().flatten();
+    let largest = ids.iter().copied().chain(wraps).max();
+    if largest.is_some_and(|largest| largest > T::LARGEST) {
+        return Err(format!("an id is above {}", T::LARGEST));
+    }
+    Ok(())
 }
 
 fn add<T: Id>(
@@ -151,11 +192,7 @@ fn add<T: Id>(
     done: &mut Documents<T>,
 ) -> Result<(), String> {
     let (ids, ends) = encoder.encode_batch(chunk, false, 1)?;
-    let wraps = [rule.before, rule.after];
-    let largest = ids.iter().copied().chain(wraps.into_iter().flatten()).max();
-    if largest.is_some_and(|largest| largest > T::LARGEST) {
-        return Err(format!("an id is above {}", T::LARGEST));
-    }
+    check::<T>(&ids, rule)?;
     done.ids.reserve(ids.len() + 2 * chunk.len());
     let mut start = 0;
     for end in ends {
@@ -240,6 +277,46 @@ mod tests {
         };
         assert!(encode::<u16>(&encoder(), &texts, wide, 1).is_err());
         assert!(encode::<u32>(&encoder(), &texts, wide, 1).is_ok());
+    }
+
+    #[test]
+    fn long_texts_give_what_they_give_at_once() {
+        let long = "one \u{e9}\u{4e2d} 23\n".repeat(LONG_BYTES / 10);
+        let mut texts = Texts::default();
+        for (row, text) in ["before", &long, "between", &long[..LONG_BYTES], "after"]
+            .iter()
+            .enumerate()
+        {
+            texts.push(row as u64, text);
+        }
+        let rule = Rule {
+            before: Some(1),
+            after: Some(0),
+            spelling: "",
+        };
+        let done: Documents<u16> = encode(&encoder(), &texts, rule, 1).unwrap();
+        let all: Vec<&str> = texts.iter().collect();
+        let (ids, ends) = encoder().encode_batch(&all, false, 1).unwrap();
+        let mut start = 0;
+        for (number, end) in ends.iter().map(|&end| end as usize).enumerate() {
+            let first = if number == 0 {
+                0
+            } else {
+                done.ends[number - 1] as usize
+            };
+            let found: Vec<u32> = done.ids[first..done.ends[number] as usize]
+                .iter()
+                .map(|&id| id.into())
+                .collect();
+            assert_eq!(found[1..found.len() - 1], ids[start..end]);
+            assert_eq!((found[0], found[found.len() - 1]), (1, 0));
+            start = end;
+        }
+        let wide = Rule {
+            after: Some(70_000),
+            ..rule
+        };
+        assert!(encode::<u16>(&encoder(), &texts, wide, 1).is_err());
     }
 
     #[test]

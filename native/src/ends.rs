@@ -5,8 +5,9 @@
 //! guessed again within what is left; after a few wrong guesses the range is halved instead, whatever the lengths are.
 
 use crate::reader::Reader;
-use crate::shard::{Shard, StoreError};
+use crate::shard::Shard;
 use crate::shard_index::Batch;
+use crate::store_error::StoreError;
 
 type Result<T> = std::result::Result<T, StoreError>;
 

@@ -8,8 +8,9 @@ use rayon::prelude::*;
 
 use crate::ends::ends_within;
 use crate::reader::Reader;
-use crate::shard::{Shard, ShardRef, StoreError};
+use crate::shard::{Shard, ShardRef};
 use crate::shard_index::Batch;
+use crate::store_error::StoreError;
 
 type Result<T> = std::result::Result<T, StoreError>;
 

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use crate::best_fit::{Part, pack};
 use crate::gather::{Store, Stream};
 use crate::reader::Reader;
-use crate::shard::StoreError;
+use crate::store_error::StoreError;
 
 /// Row, and first token and length of each of its parts.
 type Row = (usize, Vec<(u64, u32)>);

@@ -15,4 +15,5 @@ pub mod reader;
 pub mod rng;
 pub mod shard;
 pub mod shard_index;
+pub mod store_error;
 pub mod texts;

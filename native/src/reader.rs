@@ -1,7 +1,8 @@
 //! What a thread keeps between reads: looks at shards, buffers, and the document ends that it read last.
 
-use crate::shard::{Look, Shard, StoreError};
+use crate::shard::{Look, Shard};
 use crate::shard_index::Batch;
+use crate::store_error::StoreError;
 
 type Result<T> = std::result::Result<T, StoreError>;
 

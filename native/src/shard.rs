@@ -5,7 +5,6 @@
 //! handed out. A file cut under us is an error and never a SIGBUS, and a deleted or renamed one goes on being read
 //! through its handle. One whose modification time changes is checked anew; one whose size changes is refused.
 
-use std::fmt;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -16,31 +15,7 @@ use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::shard_index::Index;
-
-/// What went wrong with a shard; the message names the file.
-#[derive(Debug)]
-pub enum StoreError {
-    /// The operating system refused.
-    Io(PathBuf, std::io::Error),
-    /// Bytes differ from what was written: file, byte offset, what differs.
-    Damaged(PathBuf, u64, String),
-    /// The caller asked for tokens that the stream does not have.
-    Range(String),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(path, error) => write!(f, "cannot read `{}`: {error}", path.display()),
-            Self::Damaged(path, at, what) => write!(
-                f,
-                "`{}` is damaged at byte {at}: {what}; restore the file or build the corpus again",
-                path.display()
-            ),
-            Self::Range(what) => f.write_str(what),
-        }
-    }
-}
+use crate::store_error::StoreError;
 
 type Result<T> = std::result::Result<T, StoreError>;
 

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::shard::StoreError;
+use crate::store_error::StoreError;
 
 const MAGIC: &[u8; 8] = b"headrx01";
 const HEADER_WORDS: usize = 6;

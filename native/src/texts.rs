@@ -94,7 +94,7 @@ impl Texts {
         found
     }
 
-    /// Takes plain JSON lines from `at` on, the next of them row `row`; `others` gets their other fields, raw.
+    /// Takes plain JSON lines of `block` from `at` on, the next of them row `row`; `others` gets their other fields, raw.
     pub fn take_jsonl<'a>(
         &mut self,
         block: &'a [u8],
@@ -104,16 +104,9 @@ impl Texts {
         names: &[String],
         others: &mut Vec<Vec<&'a str>>,
     ) -> Run {
-        // Mostly the block is UTF-8 as a whole; if not, the lines are looked at one by one.
-        let whole = std::str::from_utf8(&block[at..]).ok();
-        if self.is_empty() {
-            self.text.reserve(block.len() - at);
-        }
-        self.take_lines(block, at, row, |texts, line, begin| {
-            let line = match whole {
-                Some(text) => &text[begin - at..begin - at + line.len()],
-                None => std::str::from_utf8(line).ok()?,
-            };
+        self.text.reserve(block.len() - at);
+        self.take_lines(block, at, row, |texts, line| {
+            let line = std::str::from_utf8(line).ok()?;
             let kept = texts.text.len();
             let found = plain(line, field, names, &mut texts.text);
             if found.is_none() {
@@ -129,7 +122,7 @@ impl Texts {
 
     /// Takes lines of plain text, without the CR before their LF; stops at an empty one or one that is not UTF-8.
     pub fn take_text_lines(&mut self, block: &[u8], at: usize, row: u64) -> Run {
-        self.take_lines(block, at, row, |texts, line, _| {
+        self.take_lines(block, at, row, |texts, line| {
             texts.take(line.strip_suffix(b"\r").unwrap_or(line))
         })
     }
@@ -148,14 +141,14 @@ impl Texts {
         block: &'a [u8],
         at: usize,
         row: u64,
-        mut take: impl FnMut(&mut Self, &'a [u8], usize) -> Option<()>,
+        mut take: impl FnMut(&mut Self, &'a [u8]) -> Option<()>,
     ) -> Run {
         let mut run = Run { rows: 0, at };
         while run.at < block.len() {
             let rest = &block[run.at..];
             let length = memchr(b'\n', rest);
             let line = &rest[..length.unwrap_or(rest.len())];
-            if take(self, line, run.at).is_none() {
+            if take(self, line).is_none() {
                 break;
             }
             self.close(row + run.rows as u64);

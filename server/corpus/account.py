@@ -14,7 +14,7 @@ class Account:
     """Counts of one source; `admit` lets the good rows through and applies the policy to the others."""
 
     def __init__(self, name: str, spec: DomainSpec) -> None:
-        self._name, self._spec = name, spec
+        self.name, self._spec = name, spec
         self._missing = ""
         self._unseen = set(spec.fields)
         self.read = 0
@@ -26,6 +26,17 @@ class Account:
     @property
     def packed(self) -> int:
         return self.read - self.rejected.total() - self.held_out
+
+    def take(self, other: Account) -> None:
+        """Adds what another one has counted of the same source."""
+        self.read += other.read
+        self.held_out += other.held_out
+        for mine, more in (
+            (self.rejected, other.rejected),
+            (self.replaced, other.replaced),
+            (self.notes, other.notes),
+        ):
+            mine.update(more)
 
     def admit(self, chunks: Iterable[Rows]) -> Iterator[Rows]:
         """The rows that have a text; stops at the first bad one when the policy is `error`."""
@@ -41,12 +52,12 @@ class Account:
             yield rows
         if self.read and self.rejected[MISSING] == self.read:
             raise ConfigError(
-                f"`{self._name}`: none of its {self.read} rows is usable: {self._missing}; say in domain "
+                f"`{self.name}`: none of its {self.read} rows is usable: {self._missing}; say in domain "
                 f'`{self._spec.name}` which field holds the text (now text = "{self._spec.text}")'
             )
         if self.read and self._unseen:
             names = ", ".join(f"`{name}`" for name in sorted(self._unseen))
-            raise ConfigError(f"`{self._name}`: no row has the field {names}, which `name`, `where` or `keep` asks for")
+            raise ConfigError(f"`{self.name}`: no row has the field {names}, which `name`, `where` or `keep` asks for")
 
     def _see(self, fields: Iterable[str]) -> None:
         self._unseen.difference_update(fields)
@@ -58,7 +69,7 @@ class Account:
                 f'name the field that holds the text (now text = "{self._spec.text}"), ' if reason == MISSING else ""
             )
             raise DocumentError(
-                f'{self._name}:{row}: {detail}; {other}mend the source, or say on_bad = "skip" in domain '
+                f'{self.name}:{row}: {detail}; {other}mend the source, or say on_bad = "skip" in domain '
                 f"`{self._spec.name}` to count and leave out such documents"
             )
         if reason == MISSING and not self._missing:

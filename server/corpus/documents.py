@@ -42,7 +42,7 @@ TWICE = "field_twice"
 BAD_NAME = "bad_domain_name"
 FILTERED = "where"
 DUPLICATE = "duplicate"
-REPLACEABLE = (INVALID_UTF8, LONE_SURROGATE)
+ROWS_BYTES, ROWS = 1 << 19, 8192
 
 
 class DocumentError(DataLossError):
@@ -75,6 +75,11 @@ class Rows:
             self.fields.append(row.fields)
         if row.reason is not None:
             self.replaced.append(row.reason)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are enough to be handed on."""
+        return self.texts.bytes >= ROWS_BYTES or len(self.texts) + len(self.odd) >= ROWS
 
     @property
     def numbers(self) -> npt.NDArray[np.uint64]:

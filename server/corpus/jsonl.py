@@ -34,23 +34,26 @@ def jsonl_rows(source: Source, spec: DomainSpec, notes: Counter[str]) -> Iterato
     """Rows of the file, some at a time; blank lines are counted in `notes` and are no rows."""
     others = spec.fields
     replace = spec.on_bad == "replace"
-    number = 1
-    for block in line_blocks(source, notes):
-        rows, at = Rows(), 0
-        while at < len(block):
-            taken, at, raw = rows.texts.take_jsonl(block, at, number, spec.text, others)
+    number, rows = 1, Rows()
+    for block, begin, end in line_blocks(source, notes):
+        at = begin
+        while at < end:
+            taken, at, raw = rows.texts.take_jsonl(block, at, end, number, spec.text, others)
             number += taken
             for values in raw:
                 rows.fields.append({name: json.loads(value) for name, value in zip(others, values, strict=True)})
-            if at < len(block):
-                line, at = next_line(block, at)
+            if at < end:
+                line, at = next_line(block, at, end)
                 if line.isspace():
                     notes["blank_lines"] += 1
                 else:
                     rows.add(careful(number, line, spec.text, others, replace=replace), with_fields=bool(others))
                 number += 1
         del block  # a line may be as large as memory allows twice, not thrice
-        yield rows
+        if rows.is_full:
+            yield rows
+            rows = Rows()
+    yield rows
 
 
 def careful(number: int, line: bytes, field: str, others: tuple[str, ...], *, replace: bool) -> Row:

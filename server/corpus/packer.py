@@ -7,8 +7,11 @@ always fall on the same side, whatever else the corpus holds, so a corpus that g
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from headrace.native import Texts
 from headrace.server.corpus.account import Account
+from headrace.server.corpus.ahead import ahead, in_order
 from headrace.server.corpus.bytestream import Source
 from headrace.server.corpus.documents import BAD_NAME, FILTERED, WRONG_TYPE, Rows
 from headrace.server.corpus.profile import Profile
@@ -29,6 +33,7 @@ from headrace.server.corpus.where import Where
 
 GROUP_BYTES = 1 << 19
 GROUP_DOCUMENTS = 8192
+HEAVY_BYTES = 1 << 25  # a group of more text than this is alone in memory
 
 
 def write_shards(
@@ -40,21 +45,29 @@ def write_shards(
     id_bytes: int,
     progress: Callable[[int, int, int], None],
 ) -> list[tuple[ShardInfo, Profile]]:
-    """Reads the source to its end; its shards in the bytewise order of their files."""
+    """Reads the source to its end; its shards in the bytewise order of their files.
+
+    One thread reads and parses, others encode, and this one filters by what is known then, and writes.
+    """
     writers: dict[tuple[str, str], ShardWriter] = {}
+    late = Account(account.name, spec)  # the other one is kept by the thread that reads
     done = 0
     try:
         rows = _filtered(account.admit(read_rows(source, spec, account.notes)), spec.filter, account)
-        for group in _groups(_named(rows, spec, account)):
-            count = len(group.texts)
-            names, encoded = _encode(group, encoder, spec, account)
-            for (name, part), documents in _split(names, encoded, spec.holdout):
-                if (name, part) not in writers:
-                    writers[name, part] = ShardWriter(folder, name, part, id_bytes=id_bytes, keeps=bool(spec.keep))
-                writers[name, part].add(documents)
-                account.held_out += len(documents.ends) if part == HOLDOUT else 0
-            progress(source.size - done, count, len(encoded.ids))
-            done = source.size
+        with closing(ahead(_groups(_named(rows, spec, account)), _Group.is_heavy)) as groups:
+            for group in in_order(partial(_encode, encoder=encoder), groups, encoder.threads, _Group.is_heavy):
+                count, tokens = group.count, len(group.encoded.ids)
+                for (name, part), documents in _split(*_chosen(group, encoder.added, spec, late), spec.holdout):
+                    if (name, part) not in writers:
+                        writers[name, part] = ShardWriter(folder, name, part, id_bytes=id_bytes, keeps=bool(spec.keep))
+                    writers[name, part].add(documents)
+                    late.held_out += len(documents.ends) if part == HOLDOUT else 0
+                    del documents
+                late.notes.update(group.notes)
+                del group
+                progress(source.size - done, count, tokens)
+                done = source.size
+        account.take(late)
         return [(writers[key].close(), writers[key].profile(encoder.tables)) for key in sorted(writers)]
     finally:
         for writer in writers.values():
@@ -63,11 +76,14 @@ def write_shards(
 
 @dataclass(slots=True)
 class _Group:
-    """Texts with the names of their domains; one name for all when there is only one."""
+    """Texts with the names of their domains; one name for all when there is only one. Then their documents."""
 
-    names: list[str]
-    texts: Texts
-    fields: list[Mapping[str, Any]]
+    names: list[str] = field(default_factory=list)
+    texts: Texts = field(default_factory=Texts)
+    fields: list[Mapping[str, Any]] = field(default_factory=list)
+    count: int = 0
+    encoded: Encoded = field(default_factory=Encoded.empty)
+    notes: Counter[str] = field(default_factory=Counter)
 
     def extend(self, rows: Rows, names: list[str]) -> None:
         self.names += names
@@ -76,9 +92,13 @@ class _Group:
             self.texts.extend(rows.texts)
         else:
             self.texts = rows.texts
+        self.count = len(self.texts)
 
     def values(self, at: int) -> Mapping[str, Any]:
         return self.fields[at] if self.fields else {}
+
+    def is_heavy(self) -> bool:
+        return self.texts.bytes > HEAVY_BYTES
 
 
 def _filtered(chunks: Iterable[Rows], where: Where | None, account: Account) -> Iterator[Rows]:
@@ -129,20 +149,26 @@ def _fill(template: str, values: Mapping[str, object]) -> str:
 
 def _groups(chunks: Iterable[tuple[Rows, list[str]]]) -> Iterator[_Group]:
     """Rows in groups large enough for the encoder's threads and small enough for memory."""
-    group = _Group([], Texts(), [])
+    group = _Group()
     for rows, names in chunks:
         group.extend(rows, names)
         if group.texts.bytes >= GROUP_BYTES or len(group.texts) >= GROUP_DOCUMENTS:
             yield group
-            group = _Group([], Texts(), [])
+            group = _Group()
     if len(group.texts):
         yield group
 
 
-def _encode(group: _Group, encoder: TextEncoder, spec: DomainSpec, account: Account) -> tuple[list[str], Encoded]:
-    """Names (or one for all) and documents of a group, without those that a filter on tokens or bytes leaves out."""
-    encoded = encoder.encode(group.texts, account.notes)
+def _encode(group: _Group, encoder: TextEncoder) -> _Group:
+    """The group with its documents instead of its texts."""
+    group.encoded = encoder.encode(group.texts, group.notes)
     group.texts.clear()
+    return group
+
+
+def _chosen(group: _Group, added: int, spec: DomainSpec, account: Account) -> tuple[list[str], Encoded]:
+    """Names (or one for all) and documents of a group, without those that a filter on tokens or bytes leaves out."""
+    encoded = group.encoded
     if spec.keep:
         kept = [{name: row[name] for name in spec.keep if name in row} for row in group.fields]
         encoded = replace(encoded, kept=[canonical(each).decode() for each in kept])
@@ -150,7 +176,7 @@ def _encode(group: _Group, encoder: TextEncoder, spec: DomainSpec, account: Acco
     where = spec.filter
     if where is None or not where.needs_text:
         return names, encoded
-    tokens = np.diff(encoded.ends, prepend=0) - encoder.added
+    tokens = encoded.lengths - added
     keep = np.zeros(len(encoded.rows), np.bool_)
     for i, number in enumerate(encoded.rows.tolist()):
         values = {**group.values(i), ":tokens": int(tokens[i]), ":bytes": int(encoded.text_bytes[i])}
@@ -166,10 +192,13 @@ def held_out(digests: npt.NDArray[np.uint8], share: float) -> npt.NDArray[np.boo
 
 def _split(names: list[str], encoded: Encoded, holdout: float) -> Iterator[tuple[tuple[str, str], Encoded]]:
     """The documents of each domain and part."""
+    if not len(encoded.ends):
+        return
+    if len(names) == 1 and not holdout:
+        yield (names[0], TRAIN), encoded
+        return
     held = held_out(encoded.digests, holdout)
     several = len(names) > 1
-    if not len(held):
-        return
     for name in sorted(set(names)):
         mine = np.fromiter((each == name for each in names), np.bool_, len(names)) if several else ~np.zeros_like(held)
         for part, keep in ((TRAIN, mine & ~held), (HOLDOUT, mine & held)):

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+import numpy as np
 from headrace.proto.errors import ConfigError
 from headrace.server.corpus.bytestream import Source, SourceError, hash_file
 from headrace.server.corpus.documents import EMPTY, Row, Rows, decode
 from headrace.server.corpus.jsonl import jsonl_rows
-from headrace.server.corpus.lines import line_blocks, next_line, without_mark
+from headrace.server.corpus.lines import line_blocks, mark_length, next_line
 from headrace.server.corpus.spec import DomainSpec
 from headrace.server.corpus.tables import arrow_rows, check_table, parquet_rows
 
@@ -82,25 +83,31 @@ def _text_row(number: int, raw: bytes, *, replace: bool) -> Row:
 
 
 def _lines(source: Source, notes: Counter[str], *, replace: bool) -> Iterator[Rows]:
-    number = 1
-    for block in line_blocks(source, notes):
-        rows, at = Rows(), 0
-        while at < len(block):
-            taken, at = rows.texts.take_text_lines(block, at, number)
+    number, rows = 1, Rows()
+    for block, begin, end in line_blocks(source, notes):
+        at = begin
+        while at < end:
+            taken, at = rows.texts.take_text_lines(block, at, end, number)
             number += taken
-            if at < len(block):
-                line, at = next_line(block, at)
+            if at < end:
+                line, at = next_line(block, at, end)
                 raw = line.removesuffix(b"\n").removesuffix(b"\r")
                 rows.add(_text_row(number, raw, replace=replace), with_fields=False)
                 number += 1
         del block
-        yield rows
+        if rows.is_full:
+            yield rows
+            rows = Rows()
+    yield rows
 
 
 def _whole(source: Source, notes: Counter[str], *, replace: bool) -> Iterator[Rows]:
-    rows = Rows()
-    raw = without_mark(source, b"".join(source.chunks()), notes)
-    rows.add(_text_row(1, raw, replace=replace), with_fields=False)
+    rows, raw = Rows(), b"".join(source.chunks())
+    begin = mark_length(source, raw, notes)
+    taken, _ = rows.texts.take_column(np.frombuffer(raw, np.uint8), np.array([begin, len(raw)]), None, 0, 1)
+    if not taken:
+        rows.add(_text_row(1, raw[begin:], replace=replace), with_fields=False)
+    del raw
     yield rows
 
 
@@ -112,7 +119,8 @@ def _separated(source: Source, separator: bytes, notes: Counter[str], *, replace
         rows = Rows()
         buffer += chunk
         if first and len(buffer) >= 3:
-            buffer, first = bytearray(without_mark(source, bytes(buffer), notes)), False
+            del buffer[: mark_length(source, bytes(buffer[:3]), notes)]
+            first = False
         while (found := buffer.find(separator, searched)) >= 0:
             number += 1
             rows.add(_text_row(number, bytes(buffer[:found]), replace=replace), with_fields=False)

@@ -77,6 +77,19 @@ class Encoded:
     text_bytes: npt.NDArray[np.int64]
     kept: list[str] = field(default_factory=list)
 
+    @classmethod
+    def empty(cls) -> Encoded:
+        """No documents."""
+        none = np.zeros(0, np.int64)
+        return cls(none, none, none.view(np.uint64), np.zeros((0, 16), np.uint8), none)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Ids of each document."""
+        lengths = self.ends.copy()
+        lengths[1:] -= self.ends[:-1]
+        return lengths
+
     def part(self, begin: int, end: int) -> Encoded:
         """Documents [begin, end)."""
         first = int(self.ends[begin - 1]) if begin else 0
@@ -87,7 +100,7 @@ class Encoded:
 
     def select(self, keep: npt.NDArray[np.bool_]) -> Encoded:
         """The documents that `keep` names, in order."""
-        lengths = np.diff(self.ends, prepend=0)
+        lengths = self.lengths
         ids = self.ids[np.repeat(keep, lengths)]
         ends, kept = np.cumsum(lengths[keep]), list(compress(self.kept, keep))
         return Encoded(ids, ends, self.rows[keep], self.digests[keep], self.text_bytes[keep], kept)
@@ -96,7 +109,7 @@ class Encoded:
     def join(parts: list[Encoded]) -> Encoded:
         if len(parts) == 1:
             return parts[0]
-        lengths = np.concatenate([np.diff(part.ends, prepend=0) for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
         return Encoded(
             np.concatenate([part.ids for part in parts]),
             np.cumsum(lengths),
@@ -165,7 +178,7 @@ class ShardWriter:
             columns.append(pa.array(batch.kept, pa.string()))
         self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
         self._batches.append((len(batch.rows), len(ids)))
-        lengths = np.diff(batch.ends, prepend=0)
+        lengths = batch.lengths
         self._lengths.update(lengths.astype("<u8").tobytes())
         self._ids.update_array(ids.view(np.uint8))
         self._text_bytes += int(batch.text_bytes.sum())

@@ -15,6 +15,7 @@ from headrace.server.corpus.token_tables import TokenTables
 from headrace.tokenizer.tokenizer import Tokenizer
 
 SPECIAL_TEXT = "special_text"
+LARGE_BYTES = 1 << 25  # texts of more bytes than this are divided among the threads
 
 
 def wanted_ids(tokenizer: Tokenizer, *, bos: bool, eos: bool | None) -> tuple[int | None, int | None]:
@@ -50,7 +51,7 @@ class TextEncoder:
         self._tokenizer = tokenizer
         self._bos, self._eos = wanted_ids(tokenizer, bos=bos, eos=eos)
         self._id_bytes = id_bytes
-        self._threads = threads or os.cpu_count() or 1
+        self.threads = threads or len(os.sched_getaffinity(0))
         self._prefix = commonprefix(list(tokenizer.special_ids))  # noqa: RUF071 - of strings, not of paths
 
     @property
@@ -65,9 +66,16 @@ class TextEncoder:
 
     def encode(self, texts: Texts, notes: Counter[str]) -> Encoded:
         """One document a text, in order."""
+        threads = 1 if texts.bytes < LARGE_BYTES else self.threads
         try:
             ids, ends, digests, sizes, spelled = encode_documents(
-                self._tokenizer.native, texts, self._bos, self._eos, self._id_bytes, self._prefix, self._threads
+                self._tokenizer.native,
+                texts,
+                self._bos,
+                self._eos,
+                self._id_bytes,
+                self._prefix,
+                threads,
             )
         except ValueError as error:
             raise UsageError(f"the tokenizer cannot encode this text: {error}") from None

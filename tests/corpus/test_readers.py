@@ -333,7 +333,7 @@ def test_quick_and_careful_way_through_jsonl_agree(values: list[Any], plain_asci
     for others in ((), ("a",), ("a", "b")):
         texts, at, row = Texts(), 0, 1
         while at < len(block):
-            taken, end, raw = texts.take_jsonl(block, at, row, "text", others)
+            taken, end, raw = texts.take_jsonl(block, at, len(block), row, "text", others)
             for number, line in enumerate(block[at:end].split(b"\n")[:taken]):
                 found = careful(1, line, "text", others, replace=False)
                 assert (found.text, found.reason) == (texts[len(texts) - taken + number], None)

@@ -23,6 +23,9 @@ const KEPT_MEMORIES: usize = 64;
 /// How often a thread tries to get at the kept memories before it goes on without.
 const TRIES: usize = 64;
 
+/// Ids that `encode_each` hands out at once, or a few more.
+const EACH_IDS: usize = 1 << 14;
+
 /// Most tokens whose ids fit the tables.
 const MOST_TOKENS: usize = 1 << 21;
 /// What one thread works with: the pieces it has met, and the memory of merging.
@@ -191,6 +194,34 @@ impl Encoder {
             start = self.encode_some(text.as_bytes(), start, memory, &mut sink);
         }
         sink.finish();
+        Ok(())
+    }
+
+    /// The ids of a text of any length, some at a time: they take no memory that grows with it.
+    pub fn encode_each(
+        &self,
+        text: &str,
+        each: &mut dyn FnMut(&[u32]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let (mut memory, mut ids) = (self.take_memory(), Vec::new());
+        let (mut start, mut at) = (0, 0);
+        if !self.pattern.is_scanned() {
+            self.encode_text(text, &mut memory, &mut ids)?;
+            at = text.len();
+        }
+        while at < text.len() {
+            memory.ends.clear();
+            at = self.pattern.fill(text, at, &mut memory.ends);
+            let mut sink = Sink::new(&mut ids);
+            start = self.encode_some(text.as_bytes(), start, &mut memory, &mut sink);
+            sink.finish();
+            if ids.len() >= EACH_IDS {
+                each(&ids)?;
+                ids.clear();
+            }
+        }
+        each(&ids)?;
+        self.give_memory(memory);
         Ok(())
     }
 

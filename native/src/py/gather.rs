@@ -11,7 +11,8 @@ use pyo3::types::PyBytes;
 
 use crate::gather::{PADDING, Parts, Store};
 use crate::groups::Ask;
-use crate::shard::{ShardRef, StoreError, block_sums as sums_of};
+use crate::shard::{ShardRef, block_sums as sums_of};
+use crate::store_error::StoreError;
 
 create_exception!(
     headrace.native._native,

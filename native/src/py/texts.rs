@@ -27,6 +27,12 @@ fn within(at: usize, length: usize) -> PyResult<()> {
     Ok(())
 }
 
+/// The part of a block before `end`.
+fn until(block: &[u8], end: usize) -> PyResult<&[u8]> {
+    let part = block.get(..end);
+    part.ok_or_else(|| PyValueError::new_err("`end` lies behind the block"))
+}
+
 #[pymethods]
 impl Texts {
     #[new]
@@ -84,18 +90,21 @@ impl Texts {
         Ok(Self(self.0.select(&keep)))
     }
 
-    /// Takes plain JSON lines of a block from `at` on, the next of them row `row`, up to the first odd one or the end:
+    /// Takes plain JSON lines of a block in [at, end), the next of them row `row`, up to the first odd one:
     /// (rows taken, where the next line begins, raw JSON of the fields `names` of each).
+    #[allow(clippy::too_many_arguments)]
     fn take_jsonl(
         &mut self,
         py: Python<'_>,
         block: &[u8],
         at: usize,
+        end: usize,
         row: u64,
         field: &str,
         names: Vec<String>,
     ) -> PyResult<(usize, usize, Vec<Vec<String>>)> {
-        within(at, block.len())?;
+        let block = until(block, end)?;
+        within(at, end)?;
         let texts = &mut self.0;
         Ok(py.detach(|| {
             let mut others = Vec::new();
@@ -111,9 +120,11 @@ impl Texts {
         py: Python<'_>,
         block: &[u8],
         at: usize,
+        end: usize,
         row: u64,
     ) -> PyResult<Taken> {
-        within(at, block.len())?;
+        let block = until(block, end)?;
+        within(at, end)?;
         let texts = &mut self.0;
         Ok(taken(py.detach(|| texts.take_text_lines(block, at, row))))
     }
