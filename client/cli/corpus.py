@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from headrace.client.cli.common import dry_run_option, json_option, print_json, print_table
 from headrace.client.cli.corpus_drift import drift
-from headrace.proto.errors import DataLossError, UsageError
+from headrace.proto.errors import DataLossError, HeadraceError, UsageError
 
 if TYPE_CHECKING:
     from headrace.server.corpus.build import Advance, BuildPlan
@@ -98,11 +98,59 @@ def build(spec: str, workers: int | None, shard: str | None, check: bool, dry_ru
         else:
             click.echo(f"{count} files are built; when all shares are, build without --shard")
         return
+    before = _digest_of(parsed.manifest_path)
     manifest = build_corpus(parsed, workers=workers, progress=meter, waiting=meter.waiting, check=check)
     meter.close()
     _tell(manifest, as_json)
+    if as_json:
+        return
+    click.echo(f"wrote {parsed.manifest_path}")
+    if before not in ("", manifest.digest):
+        click.echo(
+            f"it was {before[:16]} before: runs that were made with that need it back. To add files to a run that "
+            "goes on, build them with: headrace corpus grow",
+            err=True,
+        )
+
+
+def _digest_of(path: Path) -> str:
+    """The digest of the manifest that lies there, empty when none does, or none that is whole."""
+    from headrace.server.corpus.records import Manifest
+
+    try:
+        return Manifest.load(path).digest
+    except HeadraceError:
+        return ""
+
+
+@corpus.command()
+@click.argument("spec", metavar="CORPUS.toml", default="CORPUS.toml")
+@click.option("--workers", type=click.IntRange(min=1), help="Worker processes; default: one a core")
+@dry_run_option
+@json_option
+def grow(spec: str, workers: int | None, dry_run: bool, as_json: bool) -> None:
+    """Makes the files that came since the last build a generation, which runs that go on can take in.
+
+    The manifest that runs were made with stays as it is; the new one lies beside it as generation-2.json and so on.
+    """
+    from headrace.server.corpus.grow import grow_corpus, plan_growth
+    from headrace.server.corpus.spec import CorpusSpec
+    from headrace.server.service.malloc import keep_freed_memory
+
+    parsed = CorpusSpec.from_file(spec)
+    if dry_run:
+        growth = plan_growth(parsed)
+        _tell_plan(growth.plan, None, as_json)
+        return
+    keep_freed_memory()
+    meter = _Meter()
+    path, manifest = grow_corpus(parsed, workers=workers, progress=meter, waiting=meter.waiting)
+    meter.close()
+    _tell(manifest, as_json)
     if not as_json:
-        click.echo(f"wrote {parsed.manifest_path}")
+        click.echo(f"wrote {path}; a run takes it in with:")
+        for domain in manifest.domains:
+            click.echo(f"  headrace run grow RUN {domain.name} {path}")
 
 
 def _tell_plan(plan: BuildPlan, share: tuple[int, int] | None, as_json: bool) -> None:
@@ -225,6 +273,9 @@ def _tell(manifest: Manifest, as_json: bool) -> None:
         f"read {whole['read']:,} documents = packed {whole['packed']:,} + held out {whole['held_out']:,} "
         f"+ rejected {rejected:,}"
     )
+    for entry in whole["entries"] if rejected else ():
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in entry["rejected"].items()) or "none"
+        click.echo(f"  {entry['name']}: read {entry['read']:,}, rejected: {reasons}")
     for what in ("rejected", "replaced", "notes"):
         if whole[what]:
             click.echo(f"{what}: " + ", ".join(f"{reason} {count:,}" for reason, count in whole[what].items()))

@@ -36,8 +36,13 @@ def assemble(
     outcomes: Sequence[Outcome],
     tokenizer: TokenizerRecord,
     id_bytes: int,
+    *,
+    earlier: Sequence[Manifest] = (),
 ) -> Manifest:
-    """The manifest; checks names, shares of rejected documents and empty domains."""
+    """The manifest; checks names, shares of rejected documents and empty domains.
+
+    A text that an `earlier` generation of the domain holds is a duplicate too.
+    """
     sources: list[SourceRecord] = []
     shards: dict[tuple[str, str], list[_Built]] = defaultdict(list)
     entry_of: dict[str, str] = {}
@@ -62,7 +67,10 @@ def assemble(
         for part in (TRAIN, HOLDOUT):
             entry = _entry(spec, entry_of[name])
             drop, keeps = entry.duplicates == "drop", bool(entry.keep)
-            parts[part], count = _unique(spec, shards[name, part], sources, id_bytes, tables, drop=drop, keeps=keeps)
+            before = _shards_before(earlier, name, part)
+            parts[part], count = _unique(
+                spec, before, shards[name, part], sources, id_bytes, tables, drop=drop, keeps=keeps
+            )
             repeated += count
         domains.append(_domain(name, parts[TRAIN], parts[HOLDOUT], repeated))
     _check_entries(spec, sources, damaged)
@@ -113,8 +121,15 @@ def _domain(name: str, train: list[_Built], holdout: list[_Built], duplicates: i
     )
 
 
+def _shards_before(earlier: Sequence[Manifest], name: str, part: str) -> list[ShardRecord]:
+    """The shards of a domain's part in earlier generations."""
+    domains = [domain for manifest in earlier for domain in manifest.domains if domain.name == name]
+    return [record for domain in domains for shards in domain.part(part) for record in shards]
+
+
 def _unique(
     spec: CorpusSpec,
+    before: Sequence[ShardRecord],
     shards: list[_Built],
     sources: list[SourceRecord],
     id_bytes: int,
@@ -124,13 +139,14 @@ def _unique(
     keeps: bool,
 ) -> tuple[list[_Built], int]:
     """Counts the duplicates of a domain's part; with `drop` writes the shards that have some again without them."""
-    paths = [spec.out_path / built.record.folder / built.record.shard.file for built in shards]
-    flags = find_duplicates(paths, [built.record.shard.documents for built in shards])
+    records = [*before, *(built.record for built in shards)]
+    paths = [spec.out_path / record.folder / record.shard.file for record in records]
+    flags = find_duplicates(paths, [record.shard.documents for record in records])[len(before) :]
     total = sum(int(np.count_nonzero(each)) for each in flags)
     if not drop or not total:
         return shards, total
     kept: list[_Built] = []
-    for path, built, repeated in zip(paths, shards, flags, strict=True):
+    for path, built, repeated in zip(paths[len(before) :], shards, flags, strict=True):
         count = int(np.count_nonzero(repeated))
         if not count:
             kept.append(built)

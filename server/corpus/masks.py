@@ -9,6 +9,7 @@ masked tokens become parts of padding, which are not read at all.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,21 +137,46 @@ def quarantined(bodies: Iterable[MaskBody]) -> frozenset[str]:
     return frozenset(value for body in bodies if body.by == "shard" and not body.domain for value in body.values)
 
 
+def hint(manifest: Manifest, body: MaskBody, missing: Iterable[str]) -> str:
+    """What the corpus has in place of values that name nothing there."""
+    if body.by == "source":
+        return _source_hint(manifest, sorted(missing))
+    if body.by == "hash":
+        return "a digest is that of a text byte for byte, as `headrace corpus hash FILE` prints it"
+    if body.by == "field":
+        return "values are NAME=VALUE of the fields that CORPUS.toml says to `keep`, written as they stand there"
+    return "shards are called as messages call them: FOLDER/FILE below the corpus"
+
+
+def _source_hint(manifest: Manifest, missing: Sequence[str]) -> str:
+    """For a row: which rows the file has. For a file: those of like names."""
+    sources = {source.path: source for source in manifest.sources}
+    path, _, row = missing[0].rpartition(":") if missing else ("", "", "")
+    if path in sources and row.isdigit():
+        rejected = sum(sources[path].rejected.values())
+        return f"`{path}` has {sources[path].read:,} documents, and {rejected:,} of them were left out at the build"
+    like = difflib.get_close_matches(missing[0], sources, 3, 0.4) if missing else []
+    shown = ", ".join(f"`{name}`" for name in like or list(sources)[:3])
+    more = "" if len(sources) <= 3 else f" and others ({len(sources):,} in all)"
+    return f"files are called as the manifest calls them, with :ROW for one document; it has {shown}{more}"
+
+
 def resolve(manifest: Manifest, root: Path, part: str, bodies: Sequence[MaskBody]) -> Mask:
     """The tokens that mask events take down; a value that names nothing is a `NotFoundError`."""
     mask = Mask({})
     for body in bodies:
         found = find(manifest, root, part, body, quarantined(bodies))
-        check_found(body, found.missing)
+        check_found(body, found.missing, hint(manifest, body, found.missing))
         mask |= found.mask
     return mask
 
 
-def check_found(body: MaskBody, missing: Iterable[str]) -> None:
-    """Raises NotFoundError when a value of a mask event names nothing."""
+def check_found(body: MaskBody, missing: Iterable[str], remedy: str) -> None:
+    """Raises NotFoundError when a value of a mask event names nothing; `remedy` says what would."""
     if names := sorted(missing):
         where = f"domain `{body.domain}`" if body.domain else "the corpus"
-        raise NotFoundError(f"mask by {body.by}: {where} has no {', '.join(map(repr, names))}; nothing was masked")
+        shown = ", ".join(map(repr, names))
+        raise NotFoundError(f"mask by {body.by}: {where} has no {shown}; {remedy}; nothing was masked")
 
 
 def find(manifest: Manifest, root: Path, part: str, body: MaskBody, skipped: frozenset[str]) -> Found:

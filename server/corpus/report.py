@@ -28,7 +28,22 @@ def summary(manifest: Manifest) -> dict[str, Any]:
         **{what: sum(getattr(source, what) for source in manifest.sources) for what in ("read", "packed", "held_out")},
         **{what: _counts(manifest, what) for what in _COUNTS},
         "damaged": dict(manifest.damaged),
+        "entries": [_entry(manifest, name) for name in dict.fromkeys(source.entry for source in manifest.sources)],
         "domains": [_domain(domain) for domain in manifest.domains],
+    }
+
+
+def _entry(manifest: Manifest, name: str) -> dict[str, Any]:
+    """The books of one [[domain]] of CORPUS.toml, which may make many domains: read = packed + held_out + rejected."""
+    mine = [source for source in manifest.sources if source.entry == name]
+    rejected: Counter[str] = Counter()
+    for source in mine:
+        rejected.update(source.rejected)
+    return {
+        "name": name,
+        "files": len(mine),
+        **{what: sum(getattr(source, what) for source in mine) for what in ("read", "packed", "held_out")},
+        "rejected": dict(sorted(rejected.items())),
     }
 
 

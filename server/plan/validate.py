@@ -118,7 +118,27 @@ def check_mask_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
     _check_free(plan, seal, event.from_step)
     if event.body.domain and event.body.domain not in plan.domains:
         raise UsageError(f"no domain `{event.body.domain}` in the run; it has {_names(plan.domains)}")
-    return (f"what it names is served as padding from step {event.from_step} on",)
+    earlier = _masked_by(plan, event.body, event.from_step)
+    if set(event.body.values) <= earlier.keys():
+        first = min(earlier.values(), key=lambda other: other.from_step)
+        raise ConflictError(
+            f"mask by {event.body.by}: {_names(event.body.values)} is taken down already, by event {first.sequence} "
+            f"from step {first.from_step} on; nothing was changed"
+        )
+    again = sorted(set(event.body.values) & earlier.keys())
+    notes = (f"taken down already by earlier events: {_names(again)}",) if again else ()
+    return (f"what it names is served as padding from step {event.from_step} on", *notes)
+
+
+def _masked_by(plan: Plan, body: MaskBody, step: int) -> dict[str, Event]:
+    """The values of a mask that live events take down at a step, in the same way and as widely."""
+    found: dict[str, Event] = {}
+    for event in plan.holding:
+        other = event.body
+        if isinstance(other, MaskBody) and event.from_step <= step and other.by == body.by:
+            wide = other.domain in ("", body.domain)
+            found |= {value: event for value in other.values if wide and value in body.values}
+    return found
 
 
 # ---- cancel

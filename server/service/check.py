@@ -14,10 +14,13 @@ from pathlib import Path
 from headrace.proto.errors import ConfigError, ConflictError, NotFoundError
 from headrace.server.control.database import parse_url
 from headrace.server.control.store import Store
+from headrace.server.corpus.build import plan_build
+from headrace.server.corpus.manifest import Corpus
+from headrace.server.plan.spec import RunSpec
 from headrace.server.service.auth import TokenFile, parse_scope
 from headrace.server.service.building import missing_corpus
 from headrace.server.service.config import ServerConfig
-from headrace.server.service.loading import Corpora, new_run
+from headrace.server.service.loading import Corpora, corpus_path, new_run
 from headrace.server.service.tls import server_credentials
 
 
@@ -78,17 +81,32 @@ def _store(config: ServerConfig) -> tuple[str, Mapping[str, bytes]]:
 
 
 def _run(config: ServerConfig, path: Path, known: Mapping[str, bytes]) -> str:
-    if (spec := missing_corpus(path)) is not None:
-        return f"run: {path}: its corpus will be built first, from {spec.place}"
+    if (missing := missing_corpus(path)) is not None:
+        files = len(plan_build(missing).files)  # finds them, and opens the tokenizer
+        return f"run: {path}: its corpus will be built first, of {files:,} files, from {missing.place}"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; check `runs` in {config.place}") from None
     folder = str(path.resolve().parent)
-    new = new_run(text, place=str(path), base_dir=folder, author="", corpora=Corpora())
+    corpora = Corpora()
+    new = new_run(text, place=str(path), base_dir=folder, author="", corpora=corpora)
     if known.get(new.name, new.spec_digest) != new.spec_digest:
         raise ConflictError(
             f"{path}: run `{new.name}` is in the store with spec digest {known[new.name].hex()[:16]}, this file has "
             f"{new.spec_digest.hex()[:16]}; a run's past and shape never change: put the file back, or rename the run"
         )
-    return f"run: {path}: run `{new.name}`, digest {new.spec_digest.hex()[:16]}, its corpus can be read"
+    spec = RunSpec.from_json(new.spec_json)
+    never = _never_read(spec, corpora.open(corpus_path(folder, spec)).for_kind(spec.kind))
+    note = f"; it never reads {never}, which no phase gives weight" if never else ""
+    return f"run: {path}: run `{new.name}`, digest {new.spec_digest.hex()[:16]}, its corpus can be read{note}"
+
+
+def _never_read(spec: RunSpec, corpus: Corpus) -> str:
+    """The domains of the corpus without weight in any phase, with their tokens."""
+    points = [point for phase in spec.phases for point in phase.points]
+    if any(not phase.points for phase in spec.phases):
+        return ""
+    weighted = {name for point in points for name, weight in point.weights.items() if weight > 0}
+    left = [name for name in corpus.domains if name not in weighted]
+    return ", ".join(f"`{name}` ({corpus.tokens(name):,} tokens)" for name in left)

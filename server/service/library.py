@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from headrace.proto.errors import ConflictError, DataLossError, UsageError
 from headrace.server.corpus.manifest import Corpus, DamagedShardError, Rows, SourcePart
-from headrace.server.corpus.masks import Found, check_found
+from headrace.server.corpus.masks import Found, check_found, hint
 from headrace.server.plan.facts import CorpusFacts, GenerationFacts
 from headrace.server.plan.log import Event, GrowBody, MaskBody
 from headrace.server.plan.plan import Plan
@@ -108,7 +108,8 @@ class Library:
     def look_up(self, body: MaskBody, others: Sequence[MaskBody]) -> dict[str, int]:
         """Tokens of each domain that a mask takes down; NotFoundError when a value names nothing in any corpus."""
         found: list[tuple[Corpus, Found]] = [(corpus, corpus.find_masked(body, others)) for corpus in self._all]
-        check_found(body, frozenset.intersection(*(one.missing for _, one in found)))
+        missing = frozenset.intersection(*(one.missing for _, one in found))
+        check_found(body, missing, hint(self.base.manifest, body, missing))
         counts: dict[str, int] = {}
         for corpus, one in found:
             for name, tokens in corpus.masked_tokens(one.mask).items():

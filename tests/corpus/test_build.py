@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 from headrace.proto.errors import ConfigError, HeadraceError, NotFoundError
 from headrace.server.corpus.build import Advance, build_corpus, build_share, plan_build
 from headrace.server.corpus.manifest import Corpus
+from headrace.server.corpus.progress import Pace
 from headrace.server.corpus.ready import make_ready, missing_spec
 from headrace.server.corpus.records import Manifest
 from small_corpus import (
@@ -61,6 +63,46 @@ def test_windows_cut_the_stream(root: Path, build: Build, seq_len: int) -> None:
         inside = [at - window * seq_len for at in sorted(starts) if 0 < at - window * seq_len < len(real)]
         assert rows.edges[begin:end].tolist() == inside
         begin = end
+
+
+def test_one_store_serves_windows_of_any_length(root: Path, build: Build) -> None:
+    """From 16 tokens to a Mi: nothing is written anew, and every token is in each view once."""
+    texts = ["w" * 1_500_000, *some_texts(1, 300), "x" * 700_000]
+    write_jsonl(root / "raw/a.jsonl", texts)
+    corpus = build(ONE)
+    store = tree_hash(root / "corpus/store")
+    whole = np.array(stream(texts))
+    for seq_len in (16, 4096, 1 << 17, 1 << 20):
+        for packing in ("concat", "best_fit"):
+            view = corpus.view("d", seq_len, packing)
+            assert view.real_tokens == len(whole)
+            windows = np.arange(view.windows, dtype=np.uint64)
+            rows = corpus.read(seq_len, packing, ["d"], np.zeros(len(windows), np.uint32), windows)
+            ids = np.frombuffer(rows.ids, np.uint16).reshape(len(windows), seq_len + 1)
+            inputs = [row[: min(int(real), seq_len)] for row, real in zip(ids, rows.real_ids, strict=True)]
+            if packing == "concat":
+                assert (np.concatenate(inputs) == whole).all()
+            else:
+                assert (np.bincount(np.concatenate(inputs)) == np.bincount(whole)).all()
+    assert tree_hash(root / "corpus/store") == store
+
+
+def test_progress_tells_bytes_documents_and_tokens_to_the_last(root: Path) -> None:
+    for number in range(3):
+        write_jsonl(root / f"raw/{number}.jsonl", some_texts(number, 2000))
+    for workers in (1, 2):
+        seen: list[Advance] = []
+        spec = spec_of(root, ONE)
+        manifest = build_corpus(spec, workers=workers, progress=seen.append)
+        last = seen[-1]
+        assert last.source_bytes == last.total_bytes == sum(source.size for source in manifest.sources)
+        assert (last.documents, last.tokens) == tuple(
+            manifest.domains[0].total(what) for what in ("documents", "tokens")
+        )
+        assert [each.tokens for each in seen] == sorted(each.tokens for each in seen)
+        shutil.rmtree(root / "corpus")
+    words = Pace().words(Advance(50_000_000, 1000, 2_000_000, 100_000_000))
+    assert re.fullmatch(r"50 of 100 MB  [\d,.]+ MB/s  1,000 documents  2,000,000 tokens  \d+ s left", words)
 
 
 def test_sources_name_the_documents_of_a_window(root: Path, build: Build) -> None:

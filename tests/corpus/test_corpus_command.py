@@ -47,6 +47,9 @@ def test_build_show_verify(toml: Path) -> None:
     assert "read 34 documents = packed 32 + held out 0 + rejected 2" in run("build", toml).stdout
     shown = json.loads(run("show", toml, "--json").stdout)
     assert shown["rejected"] == {"empty": 2}
+    books = {"name": "d", "files": 1, "read": 34, "packed": 32, "held_out": 0, "rejected": {"empty": 2}}
+    assert shown["entries"] == [books]
+    assert "d: read 34, rejected: empty 2" in run("show", toml).stdout
     assert shown["domains"][0]["duplicates"] == 1
     assert shown["domains"][0]["documents"] == 32
     assert "raw/a.jsonl:1  |" in run("show", toml, "--sample", "2").stdout

@@ -98,12 +98,22 @@ def test_kept_fields_can_be_named(root: Path, build: Build) -> None:
 @pytest.mark.parametrize(
     ("by", "value", "message"),
     [
-        ("source", "raw/none.jsonl", "has no 'raw/none.jsonl'"),
-        ("source", "raw/a.jsonl:9", "has no 'raw/a.jsonl:9'"),
-        ("hash", "ab" * 16, "nothing was masked"),
+        (
+            "source",
+            "raw/none.jsonl",
+            "has no 'raw/none.jsonl'; files are called as the manifest calls them.*raw/a.jsonl",
+        ),
+        ("source", "a.jsonl:1", "it has `raw/a.jsonl`; nothing was masked"),
+        (
+            "source",
+            "raw/a.jsonl:9",
+            "has no 'raw/a.jsonl:9'; `raw/a.jsonl` has 2 documents, and 0 of them were left out",
+        ),
+        ("hash", "ab" * 16, "as `headrace corpus hash FILE` prints it; nothing was masked"),
         ("hash", "xyz", "no digest of a document"),
         ("shard", "store/x.arrow", "has no 'store/x.arrow'"),
         ("field", "license", "write name=value"),
+        ("field", "license=x", "NAME=VALUE of the fields that CORPUS.toml says to `keep`"),
     ],
 )
 def test_what_names_nothing_is_refused(root: Path, build: Build, by: str, value: str, message: str) -> None:

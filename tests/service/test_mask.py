@@ -152,6 +152,14 @@ def test_what_is_wrong_is_refused_and_changes_nothing(server: ServerProcess, run
     assert done.returncode == 0, done.stderr
     assert "takes down" in done.stdout
     assert done.stdout.startswith("event 2 holds from step")
+    again = headrace("run", "mask", run, "b.jsonl:2", "--by", "source", "--server", server.address)
+    assert again.returncode == 1
+    assert "`b.jsonl:2` is taken down already, by event 2 from step" in again.stderr
+    with Raw(server.address) as raw:
+        assert len(raw("ListEvents", run=run).events) == 2
+        wider = raw("Mask", run=run, mask={"by": "source", "values": ["b.jsonl:2", "b.jsonl:3"]})
+        assert wider.event.sequence == 3
+        assert "taken down already by earlier events: `b.jsonl:2`" in wider.notes
     assert all(refusal.method == "Mask" for refusal in refused)
 
 

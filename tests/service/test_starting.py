@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
+from corpora import write_small_corpus
 from headrace.proto.errors import StateMismatchError
 from rig import Raw, Trainer, headrace, health_of, serving, write_run
 
@@ -58,6 +60,26 @@ def test_check_names_what_is_wrong(tmp_path: Path, corpus: Path, more: str, says
     done = headrace("serve", "--check", str(write_server(tmp_path, [write_run(tmp_path, corpus)], more=more)))
     assert done.returncode == 2
     assert says in done.stderr
+
+
+def test_check_tells_what_no_phase_reads(tmp_path: Path, corpus: Path) -> None:
+    run = write_run(tmp_path, corpus)
+    run.write_text(run.read_text().replace("c = 0.2", "c = 0"))
+    done = headrace("serve", "--check", str(write_server(tmp_path, [run])))
+    assert re.search(r"it never reads `c` \([\d,]+ tokens\), which no phase gives weight", done.stdout)
+
+
+def test_check_looks_at_a_corpus_that_is_not_built(tmp_path: Path) -> None:
+    """The sources and the tokenizer that it would be built from are there, or the check says what is not."""
+    spec = write_small_corpus(tmp_path)
+    config = str(write_server(tmp_path, [write_run(tmp_path, tmp_path / "corpus/manifest.json")]))
+    done = headrace("serve", "--check", config)
+    assert "its corpus will be built first, of 3 files, from" in done.stdout
+    spec.tokenizer_path.unlink()
+    done = headrace("serve", "--check", config)
+    assert done.returncode == 2
+    assert "no tokenizer at" in done.stderr
+    assert not (tmp_path / "corpus").exists()
 
 
 def test_check_opens_the_runs(tmp_path: Path, corpus: Path, taken: int) -> None:
