@@ -13,10 +13,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 from headrace.proto.errors import ConflictError, StateMismatchError, UsageError
+from headrace.server.plan.answers import Draw, Past, Skipped
 from headrace.server.plan.cursor import Cursor
 from headrace.server.plan.facts import CorpusFacts
 from headrace.server.plan.log import CancelBody, Event, MaskBody, WeightsBody
-from headrace.server.plan.plan import Draw, Past, Plan, Skipped
+from headrace.server.plan.plan import Plan
 from headrace.server.plan.shapes import Shape
 from headrace.server.plan.spec import Branch, DomainPolicy, Phase, Point, RunSpec
 from headrace.server.plan.timeline import phase_starts

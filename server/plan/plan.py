@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -26,58 +26,21 @@ from headrace.native import Piece
 from headrace.proto.errors import OutOfRangeError, UsageError
 from headrace.server.plan import cursor as cursors
 from headrace.server.plan.anchors import Anchors, damaged, from_text, to_text
+from headrace.server.plan.answers import Draw, End, Past, Skipped
 from headrace.server.plan.cursor import Cursor, Words
 from headrace.server.plan.facts import CorpusFacts
-from headrace.server.plan.log import Event, GrowBody, MaskBody, content, live
+from headrace.server.plan.log import Event, GrowBody, MaskBody, WeightsBody, content, live
 from headrace.server.plan.pieces import grown, make_piece, view_id
 from headrace.server.plan.shapes import Shape, shapes_of
 from headrace.server.plan.shares import PARTS
 from headrace.server.plan.spec import RunSpec
-from headrace.server.plan.timeline import Span, Timeline, make_timeline
+from headrace.server.plan.timeline import Span, Timeline, make_timeline, phase_starts, weight_range, with_weights
 from headrace.server.plan.whole import WholePiece, whole_piece, with_steps
 
 WALK, LEAP = 1 << 14, 1 << 22
 """Steps between the marks that a long walk leaves, where each step costs its time and where most are leapt over."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class Draw:
-    """A step, one entry a slot: `domains` are places in `Plan.domains`."""
-
-    domains: npt.NDArray[np.uint32]
-    passes: Words
-    indices: Words
-    windows: Words
-    loss_weights: npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class End:
-    """The step after the last one, and why there is no other."""
-
-    step: int
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
-    """Windows of a domain that a branch leaves out, their plan tokens, and from where to where: (pass, index)."""
-
-    windows: int
-    tokens: int
-    first: tuple[int, int]
-    end: tuple[int, int]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Past:
-    """What a branch begins with: its first step, the cursor there, the parent's domains, events and hash."""
-
-    at: int
-    cursor: Cursor
-    domains: tuple[str, ...]
-    events: tuple[Event, ...]
-    hash: bytes
+MOST_ONE_BY_ONE = 16
+"""More new events than these are planned anew together."""
 
 
 class Plan:
@@ -112,18 +75,46 @@ class Plan:
         check_names(spec, self.names)
         self._masks = tuple(event for event in self.holding if isinstance(event.body, MaskBody))
         self._pieces: dict[int, Piece | WholePiece] = {}  # by first step of the span
-        self._hashed: tuple[Sequence[Event], list[bytes]] = ((), [])  # live events of another plan, and its hashes
+        self._known_hashes: list[bytes] = []  # of another plan, up to where the live events are the same
         self._start = cursors.empty(self.names) if past is None else past.cursor.over(self.names)
         self._anchors = Anchors(self._start, anchors)
 
     def with_events(self, events: Sequence[Event]) -> Plan:
         """The plan of another log, cheap when it begins as this one does."""
+        known, fresh = self.events, events[len(self.events) :]
+        goes_on = 0 < len(fresh) <= MOST_ONE_BY_ONE and (not known or events[len(known) - 1] == known[-1])
+        if goes_on and all(isinstance(event.body, WeightsBody) for event in fresh):
+            plan = self
+            for event in fresh:
+                plan = plan._with_weights(event)
+            return plan
         plan = self._with(events)
         plan._anchors = self._anchors.below(_first_difference(self.live, plan.live), plan._start)
         old = {span.first: span for span in self.timeline.spans} if plan.names == self.names else {}
         same = (span.first for span in plan.timeline.spans if old.get(span.first) == span)
         plan._pieces = {first: self._pieces[first] for first in same if first in self._pieces}
-        plan._hashed = (self.live, self._hashes)
+        pairs = zip(self.live, plan.live, strict=False)
+        alike = itertools.takewhile(lambda pair: pair[0] is pair[1] or pair[0] == pair[1], pairs)
+        plan._known_hashes = self._hashes[: sum(1 for _ in alike) + 1]
+        return plan
+
+    def _with_weights(self, event: Event) -> Plan:
+        """The plan with one weights event more: what does not follow from it is shared.
+
+        The log is chained, so one that goes on from our last event has all before it in common with ours.
+        """
+        place = bisect_right(self._from_steps, event.from_step)
+        held = weight_range(event, phase_starts(self.spec))
+        plan = copy(self)
+        for derived in ("_end", "_from_steps", "_hashes"):
+            plan.__dict__.pop(derived, None)
+        plan.events = (*self.events, event)
+        plan.live = (*self.live[:place], event, *self.live[place:])
+        plan.holding = (*self.holding, event)
+        plan.timeline = with_weights(self.timeline, held)
+        plan._pieces = {at: piece for at, piece in self._pieces.copy().items() if not held.first <= at < held.end}
+        plan._known_hashes = self._hashes[: place + 1]
+        plan._anchors = self._anchors.below(event.from_step, self._start)
         return plan
 
     def _with(self, events: Sequence[Event]) -> Plan:
@@ -314,7 +305,8 @@ class Plan:
         """A walk to the last phase only if a cap could end the run before."""
         steps = self.timeline.steps
         reach = steps if self.known_until is None else min(self.known_until, steps)
-        if any(self._may_end(span) for span in self.spans() if span.end <= reach):
+        capped = any(policy.cap is not None for policy in self.spec.domains.values())
+        if capped and any(self._may_end(span) for span in self.spans() if span.end <= reach):
             cursor, ended = self._walk(self._nearest(reach), reach)
             if ended is not None:
                 return End(step=cursor.step, reason=self._why(ended))
@@ -361,13 +353,11 @@ class Plan:
     @cached_property
     def _hashes(self) -> list[bytes]:
         """The hash before any event, and after each live one."""
-        start = self.spec_digest
-        known, theirs = self._hashed
-        same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(known, self.live, strict=False)))
-        hashes = theirs[: same + 1]
+        hashes = list(self._known_hashes)
         if not hashes:
+            start = self.spec_digest
             hashes = [start if self.past is None else hashlib.sha256(self.past.hash + start).digest()]
-        for event in self.live[same:]:
+        for event in self.live[len(hashes) - 1 :]:
             hashes.append(hashlib.sha256(hashes[-1] + content(event)).digest())
         return hashes
 

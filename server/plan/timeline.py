@@ -10,8 +10,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from headrace.server.plan.log import Event, GrowBody, WeightsBody
@@ -139,18 +139,59 @@ def _spans(
 ) -> Iterator[Span]:
     """Spans between edges; neighbours that differ in nothing become one."""
     joins = [event.from_step for event in grows]
-    segment = 0
-    waiting: Span | None = None
-    for (first, end), source in zip(itertools.pairwise(edges), sources, strict=True):
-        phase, grown = bisect_right(starts, first) - 1, bisect_right(joins, first)
-        begin = first
-        if waiting is not None and waiting.source == source:
-            if (waiting.phase, waiting.grown) == (phase, grown):
-                begin = waiting.first
-        elif waiting is not None:
-            segment += 1
-        if waiting is not None and begin == first:
+    cut = (
+        Span(
+            first=first,
+            end=end,
+            phase=bisect_right(starts, first) - 1,
+            segment=0,
+            grown=bisect_right(joins, first),
+            source=source,
+        )
+        for (first, end), source in zip(itertools.pairwise(edges), sources, strict=True)
+    )
+    return _numbered(cut)
+
+
+def _numbered(spans: Iterable[Span], before: Span | None = None) -> Iterator[Span]:
+    """Spans with the numbers of their segments, behind one that has its own; neighbours that differ in nothing, one."""
+    waiting = before
+    for span in spans:
+        if waiting is None:
+            waiting = span
+            continue
+        if waiting.source != span.source:
             yield waiting
-        waiting = Span(first=begin, end=end, phase=phase, segment=segment, grown=grown, source=source)
+            waiting = replace(span, segment=waiting.segment + 1)
+        elif (waiting.phase, waiting.grown) == (span.phase, span.grown):
+            waiting = replace(waiting, end=span.end)
+        else:
+            yield waiting
+            waiting = replace(span, segment=waiting.segment)
     if waiting is not None:
         yield waiting
+
+
+def with_weights(timeline: Timeline, held: Range) -> Timeline:
+    """The timeline with one weights event more, the latest of all. The work is that of the spans from its step on."""
+    end = min(held.end, timeline.steps)
+    if held.first >= end:
+        return timeline
+    place = max(0, bisect_right(timeline.firsts, held.first) - 2)  # the span before the one that is cut goes first
+    source = Source(event=held.event)
+
+    def cut() -> Iterator[Span]:
+        for span in timeline.spans[place:]:
+            low, high = max(span.first, held.first), min(span.end, end)
+            if low >= high:
+                yield span
+                continue
+            if span.first < low:
+                yield replace(span, end=low)
+            yield replace(span, first=low, end=high, source=source)
+            if high < span.end:
+                yield replace(span, first=high)
+
+    following = cut()
+    spans = tuple(_numbered(following, next(following)))
+    return replace(timeline, spans=timeline.spans[:place] + spans)

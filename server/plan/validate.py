@@ -45,7 +45,7 @@ def check_weights_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
             raise UsageError(f"loss weight of `{name}` is {weight:g}, which no float32 holds")
     changed = plan.with_events((*plan.events, event))
     for span in changed.spans():
-        if span.source.event == event:
+        if span.source.event is event:
             changed.piece(span)
     held = weight_range(event, phase_starts(plan.spec))
     return (f"holds for steps {held.first} to {held.end - 1}", *_hidden(plan, held.first, held.end))

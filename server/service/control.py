@@ -61,6 +61,7 @@ class ControlService:
 
     async def CreateRun(self, request: pb.CreateRunRequest, context: Context) -> pb.CreateRunResponse:  # noqa: N802
         author = signed(request.author)
+        await self._admit("CreateRun", "")
         with self._noting("CreateRun", ""):
             run, created = await self._registry.create(
                 request.spec_toml, place=request.place or "RUN.toml", base_dir=request.base_dir, author=author
@@ -84,9 +85,11 @@ class ControlService:
         return pb.GetRunResponse(run=run_info(handle.view))
 
     async def SetWeights(self, request: pb.SetWeightsRequest, context: Context) -> pb.EventResponse:  # noqa: N802
+        await self._admit("SetWeights", request.run)
         return await self._append("SetWeights", request, lambda: weights_wish(request))
 
     async def CancelEvent(self, request: pb.CancelEventRequest, context: Context) -> pb.EventResponse:  # noqa: N802
+        await self._admit("CancelEvent", request.run)
         return await self._append("CancelEvent", request, lambda: cancel_wish(request))
 
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsResponse:  # noqa: N802
@@ -112,6 +115,7 @@ class ControlService:
 
     async def BranchRun(self, request: pb.BranchRunRequest, context: Context) -> pb.CreateRunResponse:  # noqa: N802
         author = signed(request.author)
+        await self._admit("BranchRun", request.parent)
         handle = await self._registry.by_name(request.parent)
         with self._noting("BranchRun", request.parent):
             await handle.refresh()
@@ -123,6 +127,7 @@ class ControlService:
         return await self._made(run, created)
 
     async def GrowDomain(self, request: pb.GrowDomainRequest, context: Context) -> pb.EventResponse:  # noqa: N802
+        await self._admit("GrowDomain", request.run)
         handle = await self._registry.by_name(request.run)
         with self._noting("GrowDomain", request.run):
             wish = await self._registry.store.call(lambda _: grow_wish(request, self._registry.opener, handle.view))
@@ -131,6 +136,7 @@ class ControlService:
         return await self._append("GrowDomain", request, lambda: wish)
 
     async def Mask(self, request: pb.MaskRequest, context: Context) -> pb.EventResponse:  # noqa: N802
+        await self._admit("Mask", request.run)
         handle = await self._registry.by_name(request.run)
         with self._noting("Mask", request.run):
             wish, notes = await asyncio.to_thread(mask_wish, request, handle.view)
@@ -159,6 +165,7 @@ class ControlService:
         return pb.ExportRunResponse(document=await asyncio.to_thread(export_run, handle.view))
 
     async def ImportRun(self, request: pb.ImportRunRequest, context: Context) -> pb.CreateRunResponse:  # noqa: N802
+        await self._admit("ImportRun", "")
         with self._noting("ImportRun", ""):
             imported = read_export(request.document, place="the export", base_dir=request.base_dir)
             opener = self._registry.opener
@@ -190,7 +197,7 @@ class ControlService:
         self, method: str, request: Any, make: Callable[[], Wish], notes: tuple[str, ...] = ()
     ) -> pb.EventResponse:
         handle = await self._registry.by_name(request.run)
-        with self._noting(method, request.run, first=method in ("SetWeights", "CancelEvent")):
+        with self._noting(method, request.run):
             made = make()
             wish = replace(made, author=signed(made.author))
             appended = await handle.append(wish, checker(handle.view, notes))
@@ -199,18 +206,23 @@ class ControlService:
             _log_change(request.run, appended)
         return event_response(appended)
 
-    @contextlib.contextmanager
-    def _noting(self, method: str, run: str, *, first: bool = True) -> Iterator[None]:
-        """Counts, logs and notes a change that is refused; `first`: it has not been held against the limit yet."""
+    async def _admit(self, method: str, run: str) -> None:
+        """Holds a change against the limit, before anything is done for it."""
         try:
-            if first:
-                self._limiter.take(run)
+            await self._limiter.admit(run)
+        except BusyError as error:
+            if method in _EVENTS:
+                self._metrics.update(run, "refused", type(error).__name__)
+            raise
+
+    @contextlib.contextmanager
+    def _noting(self, method: str, run: str) -> Iterator[None]:
+        """Counts, logs and notes a change that is refused."""
+        try:
             yield
         except HeadraceError as error:
             if method in _EVENTS:
                 self._metrics.update(run, "refused", type(error).__name__)
-            if isinstance(error, BusyError):
-                raise
             who = current().name or "-"
             fields = told("refused", run=run, remedy=remedy_of(error), method=method, who=who)
             logger.warning("run %s: %s by %s was refused: %s", run or "-", method, who, error, extra=fields)

@@ -15,7 +15,8 @@ import numpy as np
 from headrace.native import row_digests
 from headrace.proto.errors import UsageError
 from headrace.proto.v1 import data_pb2
-from headrace.server.plan.plan import Draw, Plan
+from headrace.server.plan.answers import Draw
+from headrace.server.plan.plan import Plan
 from headrace.server.plan.whole import NO_WINDOW
 from headrace.server.service.library import Library
 from headrace.server.service.masked import emptied

@@ -13,7 +13,10 @@ from headrace.proto.errors import ConflictError, DataLossError, UsageError
 from headrace.server.plan import log
 from headrace.server.plan.log import CancelBody, Event, WeightsBody
 from headrace.server.plan.plan import Plan
+from headrace.server.plan.spec import Point
 from headrace.server.plan.validate import check_event
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small import event, phase, plan, spec, weights
 
 TOKENS = {"a": 4000, "b": 4000}
@@ -29,6 +32,47 @@ def with_log(events: tuple[Event, ...]) -> Plan:
 
 def weight_of_a(events: tuple[Event, ...], step: int) -> float:
     return round(with_log(events).weights(step)["a"], 6)
+
+
+# ---- one event more
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 119), st.none() | st.integers(1, 60), st.integers(0, 4)), min_size=1, max_size=9)
+)
+def test_a_plan_that_takes_events_one_by_one_is_the_plan_of_the_whole_log(
+    drawn: list[tuple[int, int | None, int]],
+) -> None:
+    """Phases and points of schedules between, ranges within ranges, before each other and beyond the last phase."""
+    ramp = (Point(at=0, weights={"a": 1, "b": 1}, curve="linear"), Point(at=25, weights={"a": 3, "b": 1}))
+    run = spec(
+        phase({"a": 0.5, "b": 0.5}, 30, name="p0"),
+        phase({}, 50, name="p1", points=ramp),
+        phase({"a": 0.1, "b": 0.9}, 30, name="p2", seq_len=8),
+    )
+    grown, events = plan(run, TOKENS), ()
+    for from_step, length, part in drawn:
+        for step in (0, 29, 60, 109):
+            grown.draw(step)  # what it has worked out by now must not outlive what it follows from
+        until = None if length is None else from_step + length
+        events = weights(events, from_step, until, a=part / 4, b=1 - part / 4)
+        grown = grown.with_events(events)
+        whole = plan(run, TOKENS, events)
+        assert grown.timeline == whole.timeline
+        assert (grown.events, grown.live, grown.holding) == (whole.events, whole.live, whole.holding)
+        assert [grown.hash(step) for step in range(0, 111, 5)] == [whole.hash(step) for step in range(0, 111, 5)]
+        assert (grown.end, grown.end_reason) == (whole.end, whole.end_reason)
+        for step in (0, 28, 29, 30, 54, 79, 80, 109):
+            assert grown.weights(step) == whole.weights(step)
+            assert (grown.state(step) == whole.state(step)).all()
+            assert (grown.draw(step).windows == whole.draw(step).windows).all()
+
+
+def test_a_log_that_goes_another_way_is_not_taken_for_a_longer_one() -> None:
+    short = weights((), 10, a=1, b=0)
+    other = weights(weights((), 10, a=0, b=1), 20, a=0.5, b=0.5)
+    assert with_log(short).with_events(other).timeline == with_log(other).timeline
 
 
 # ---- the chain

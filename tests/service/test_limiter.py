@@ -43,7 +43,7 @@ def test_a_pusher_in_a_loop_is_held_back_and_trainers_are_not(tmp_path: Path, co
         taken = 0
         refused: list[BusyError] = []
         begun = time.monotonic()
-        for _ in range(60):
+        for _ in range(24):
             try:
                 raw("SetWeights", run="r", weights=GOOD)
                 taken += 1
