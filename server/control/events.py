@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 from headrace.proto.errors import ConflictError, StaleError, UsageError
-from headrace.server.control.log_rows import events_after, insert_event
+from headrace.server.control.log_rows import insert_event, whole_log
 from headrace.server.control.records import Appended, RunRecord
 from headrace.server.control.runs import read_run
 from headrace.server.control.schema import keys, runs
@@ -57,7 +57,7 @@ def append(
     `known` are events that the caller has read of this run before: a long log is not read again for each change.
     """
     run = read_run(connection, run_id, lock=True)
-    before = _log(connection, run, tuple(known))
+    before = whole_log(connection, run, tuple(known))
     if wish.key and (replayed := _replayed(connection, run, before, wish)):
         return replayed
     if wish.expected_head and wish.expected_head != run.head:
@@ -70,15 +70,6 @@ def append(
     if not wish.dry_run:
         _write(connection, run, event, wish, notes)
     return Appended(event=event, seal=run.seal, confirmed=run.confirmed, notes=notes)
-
-
-def _log(connection: sa.Connection, run: RunRecord, known: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The log as it is now: what is known, if the chain goes on from there to the run's head, else all of it anew."""
-    newer = events_after(connection, run.id, known[-1].sequence if known else 0)
-    heads = (known[-1].hash if known else run.first_head, *(event.hash for event in newer))
-    chained = all(event.previous_hash == head for event, head in zip(newer, heads, strict=False))
-    whole = len(known) + len(newer) == run.sequence and heads[-1] == run.head
-    return (*known, *newer) if chained and whole else events_after(connection, run.id, 0)
 
 
 def _event(run: RunRecord, before: tuple[Event, ...], wish: Wish, now_us: int) -> Event:

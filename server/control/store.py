@@ -8,7 +8,7 @@ that of two writers one wins and the other is told so.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import sqlalchemy as sa
 from headrace.proto.errors import UnavailableError
@@ -20,13 +20,15 @@ from headrace.server.control.imports import ImportedRun
 from headrace.server.control.leases import Granted, OpenLease
 from headrace.server.control.listen import EVENT, SEAL, Listener, new_origin, notify
 from headrace.server.control.lock import StoreLock
-from headrace.server.control.log_rows import events_after
+from headrace.server.control.log_rows import whole_log
 from headrace.server.control.losses import DomainLoss
 from headrace.server.control.records import Appended, Heard, LossReport, NewRun, RunRecord, Snapshot
 from headrace.server.control.refusals import Refusal
 from headrace.server.control.runs import Made
 from headrace.server.control.seal import Advanced, Raise
 from headrace.server.plan.log import Event
+
+_NOTHING: Mapping[str, tuple[Event, ...]] = {}
 
 
 class Store:
@@ -92,13 +94,16 @@ class Store:
         with self._database.read() as connection:
             return runs.list_runs(connection)
 
-    def snapshot(self, name: str) -> Snapshot:
-        """Row, log and lease of the run of this name, at one moment."""
+    def snapshot(self, name: str, known: Mapping[str, tuple[Event, ...]] = _NOTHING) -> Snapshot:
+        """Row, log and lease of the run of this name, at one moment.
+
+        `known` are logs, by run id, that were read before: what the chain goes on from is not read again.
+        """
         with self._database.read() as connection:
             run = runs.find_run(connection, name)
             return Snapshot(
                 run=run,
-                events=events_after(connection, run.id, 0),
+                events=whole_log(connection, run, known.get(run.id, ())),
                 lease=leases.read_lease(connection, run.id),
                 now_us=self._database.now_us(connection),
             )

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from headrace.native import DamagedError, TokenStore
 from headrace.proto.errors import DataLossError, NotFoundError, OutOfRangeError
 from headrace.server.corpus.groups import best_fit_groups
-from headrace.server.corpus.masks import Found, Mask, find, quarantined, resolve
+from headrace.server.corpus.kept_masks import kept_find
+from headrace.server.corpus.masks import Found, Mask, quarantined, resolve
 from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord, digest_of
 from headrace.server.corpus.shard import HOLDOUT, TRAIN
 from headrace.server.corpus.views import BestFitView, ConcatView, Parts, View, ViewSize, check_shape, merge
@@ -292,7 +293,7 @@ class Corpus:
     def _find(self, body: MaskBody, skipped: frozenset[str]) -> Found:
         key = (body, skipped)
         if key not in self._found:
-            self._found[key] = find(self.manifest, self.root, self.part, body, skipped)
+            self._found[key] = kept_find(self.manifest, self.root, self.part, body, skipped)
         return self._found[key]
 
     def masked_tokens(self, mask: Mask) -> dict[str, int]:

@@ -216,9 +216,12 @@ def _with_hash(draft: Event) -> Event:
     return Event(**{**fields, "hash": chain_hash(draft, draft.previous_hash)})
 
 
-def verify(events: Iterable[Event], head: bytes = EMPTY_HEAD) -> bytes:
-    """Checks numbers and hashes of a whole log; returns its head. Raises DataLossError naming the first bad event."""
-    for number, event in enumerate(events, 1):
+def verify(events: Iterable[Event], head: bytes = EMPTY_HEAD, first: int = 1) -> bytes:
+    """Checks numbers and hashes of a log from event `first` on, which follows `head`; returns the new head.
+
+    Raises DataLossError naming the first bad event.
+    """
+    for number, event in enumerate(events, first):
         if event.sequence != number or event.previous_hash != head or event.hash != chain_hash(event, head):
             raise DataLossError(
                 f"the audit chain breaks at event {event.sequence} (place {number} of the log): the log was changed "

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.proto.errors import ConflictError, HeadraceError, UsageError
+from headrace.proto.errors import ConflictError, DataLossError, HeadraceError, UsageError
 from headrace.server.control.records import NewRun, RunRecord
 from headrace.server.control.store import Store
 from headrace.server.corpus import ready
@@ -78,6 +78,7 @@ class Opener:
         self.store = store
         self.corpora = Corpora(self._quarantined)
         self.folders: dict[str, str] = {}
+        self._verified: dict[str, tuple[log.Event, ...]] = {}  # logs by run id
 
     def _quarantined(self) -> frozenset[str]:
         """Shards that a run of this store has in quarantine."""
@@ -89,7 +90,7 @@ class Opener:
 
         Without `trust_anchors` the plan begins at the first step, not at the cursors that the store keeps.
         """
-        snapshot = self.store.snapshot(name)
+        snapshot = self.store.snapshot(name, self._verified if trust_anchors else {})
         return self.view_of(snapshot.run, snapshot.events, trust_anchors=trust_anchors).with_lease(snapshot.lease)
 
     def view_of(self, run: RunRecord, events: tuple[log.Event, ...], *, trust_anchors: bool = True) -> View:
@@ -98,7 +99,7 @@ class Opener:
         path = corpus_path(self.folders.get(run.name, run.base_dir), spec)
         corpus = self.corpora.open(path).for_kind(spec.kind)
         _check_digest(run, spec, corpus, path)
-        log.verify(events, run.first_head)
+        self._verify(run, events)
         parent = self.view(self.store.name_of(run.parent), trust_anchors=trust_anchors) if run.parent else None
         anchors = self.store.anchors(run.id) if trust_anchors else ()
         library = parent.library if parent else Library(corpus)
@@ -107,6 +108,19 @@ class Opener:
         with contextlib.suppress(HeadraceError):  # served up to the step that needs what is not here
             return self.with_generations(view, trust_anchors=trust_anchors)
         return view
+
+    def _verify(self, run: RunRecord, events: tuple[log.Event, ...]) -> None:
+        """Checks the chain of a log up to the head in the run's row, from where this process has checked it before."""
+        known = self._verified.get(run.id, ())
+        if not known or len(events) < len(known) or events[len(known) - 1] is not known[-1]:
+            known = ()
+        head = log.verify(events[len(known) :], known[-1].hash if known else run.first_head, len(known) + 1)
+        if head != run.head:
+            raise DataLossError(
+                f"the log of run `{run.name}` ends at {head.hex()[:16]}, its row says {run.head.hex()[:16]}: events "
+                f"were taken out of the control store; restore it from a backup or an export"
+            )
+        self._verified[run.id] = events
 
     def with_generations(self, view: View, *, trust_anchors: bool = True) -> View:
         """The view with every generation of its log open; raises what keeps one from being opened."""

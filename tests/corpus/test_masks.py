@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from headrace.native import text_digests
 from headrace.proto.errors import DataLossError, NotFoundError, UsageError
+from headrace.server.corpus import kept_masks
 from headrace.server.corpus.manifest import Corpus, Rows
-from headrace.server.corpus.masks import Mask
+from headrace.server.corpus.masks import Found, Mask
+from headrace.server.corpus.records import Manifest
 from headrace.server.plan.log import MaskBody
 from small_corpus import FIRST, ONE, PAD, some_texts, stream, write_jsonl
 
@@ -121,3 +123,40 @@ def test_what_names_nothing_is_refused(root: Path, build: Build, by: str, value:
     corpus = build(ONE)
     with pytest.raises((NotFoundError, UsageError), match=message):
         corpus.mask([MaskBody(by=by, values=(value,))])
+
+
+def test_what_a_mask_takes_down_is_looked_up_once(root: Path, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process reads no shard for it; a damaged result, or another event, is looked up anew."""
+    looked_up: list[MaskBody] = []
+    find = kept_masks.find
+
+    def counted(manifest: Manifest, place: Path, part: str, body: MaskBody, skipped: frozenset[str]) -> Found:
+        looked_up.append(body)
+        return find(manifest, place, part, body, skipped)
+
+    monkeypatch.setattr(kept_masks, "find", counted)
+    texts = [f"{number:03}{text}" for number, text in enumerate(some_texts(2, 60, longest=60))]
+    write_jsonl(root / "raw/a.jsonl", texts)
+    corpus = build(ONE)
+    body = MaskBody(by="hash", values=(text_digests([texts[7]])[0].hex(), "00" * 16))
+    first = corpus.find_masked(body)
+    assert first.missing == {"00" * 16}
+
+    def again(wanted: MaskBody) -> dict[int, list[list[int]]]:
+        found = Corpus.open(root / "corpus").find_masked(wanted)
+        assert found.missing == first.missing & set(wanted.values)
+        assert found.mask.tokens(0) == first.mask.tokens(0) > 0
+        return {number: [each.tolist() for each in spans] for number, spans in found.mask.spans.items()}
+
+    plain = again(body)
+    assert looked_up == [body]
+    (kept,) = (root / "corpus/masks").iterdir()
+    whole = kept.read_bytes()
+    for times, bad in enumerate((whole[:-1], whole[:40] + b"7" + whole[41:], b""), 2):
+        kept.write_bytes(bad)
+        assert again(body) == plain
+        assert looked_up == [body] * times
+        assert kept.read_bytes() == whole
+    for other in (MaskBody(by="hash", values=body.values[:1]), MaskBody(by="hash", values=body.values, domain="d")):
+        again(other)
+        assert looked_up[-1] == other
