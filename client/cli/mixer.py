@@ -14,6 +14,7 @@ def mixer() -> None:
 for _command in (
     mixer_compute.compute,
     mixer_proxy.proxy,
+    mixer_proxy.embed,
     mixer_learned.doremi,
     mixer_learned.doge,
     mixer_learned.aioli,

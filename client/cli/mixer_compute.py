@@ -5,6 +5,7 @@ Every method goes through the same pipeline of caps (`headrace.mixer.result.fini
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,14 @@ def manual(weight: tuple[str, ...], path: Path | None, **options: Any) -> None:
 
 
 @compute.command("krls")
-@click.option("--embeddings", type=click.Path(path_type=Path), required=True, help="File of `headrace mixer proxy`.")
+@click.option(
+    "--embeddings",
+    "paths",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    help="File of `headrace mixer proxy` or `embed`; repeat for domains that joined.",
+)
 @click.option("--convention", type=click.Choice(["paper", "reference"]), default="reference", show_default=True)
 @click.option("--purpose", type=click.Choice(["pretrain", "finetune"]), default="pretrain", show_default=True)
 @click.option("--lam", type=float, help="Lambda, absolute (the released code: 10).")
@@ -110,7 +118,7 @@ def manual(weight: tuple[str, ...], path: Path | None, **options: Any) -> None:
 @click.option("--as-published", is_flag=True, help="Lambda 10 and embeddings of any length, as the convention has it.")
 @shared
 def krls_(
-    embeddings: Path,
+    paths: tuple[Path, ...],
     convention: Any,
     purpose: Any,
     lam: float | None,
@@ -126,7 +134,7 @@ def krls_(
     proxies vary less from seed to seed that way. No domain of three or more gets over half unless --largest-share
     says so.
     """
-    from headrace.mixer.embeddings import load_embeddings
+    from headrace.mixer.embeddings import load_embeddings, merge
     from headrace.mixer.krls import DEFAULT_LARGEST_SHARE, KrlsSpec, krls
 
     if lam is None and relative_lam is None and not as_published:
@@ -139,7 +147,7 @@ def krls_(
         temperature=softness,
         unit_length=not as_published if unit_length is None else unit_length,
     )
-    found = load_embeddings(embeddings)
+    found = functools.reduce(merge, map(load_embeddings, paths))
     result = krls(found.vectors, spec)
     Request(options, largest_share=DEFAULT_LARGEST_SHARE if len(found.vectors) > 2 else 1.0).finish(
         "krls", result.weights, inputs={"embeddings": found.digest}, **result.details(spec)

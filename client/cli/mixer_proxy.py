@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from headrace.client.cli.common import Target, access_options
+from headrace.client.cli.common import Target, access_options, dry_run_option
 
 if TYPE_CHECKING:
     from headrace.mixer.proxy.train import StepReport
@@ -116,3 +116,41 @@ def describe(server: str, run: str, plan: Any) -> None:
             f"would train {config.parameters:,} parameters for {steps} steps of {shape.batch} rows of {shape.seq_len} "
             f"tokens on {len(opened.domains)} domains: {tokens * config.flops_per_token:.3g} FLOPs"
         )
+
+
+@click.command()
+@click.argument("run")
+@click.option(
+    "--proxy", "checkpoint", type=click.Path(path_type=Path), required=True, help="proxy.npz of `mixer proxy`."
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="File of embeddings to write, .npz.")
+@click.option("--domain", multiple=True, help="Domain to embed; repeat. Default: all that RUN serves.")
+@click.option("--windows", type=click.IntRange(min=1), default=64, show_default=True, help="Windows of each domain.")
+@click.option("--depth", type=click.IntRange(min=0), help="Block whose output is embedded; default: the middle one.")
+@click.option("--device", default="cpu", show_default=True, help="torch device, such as cuda.")
+@dry_run_option
+@access_options
+def embed(
+    run: str,
+    target: Target,
+    checkpoint: Path,
+    out: Path,
+    domain: tuple[str, ...],
+    windows: int,
+    depth: int | None,
+    device: str,
+    dry_run: bool,
+) -> None:
+    """Embed domains of RUN by a proxy that is trained already: so a domain joins without training anew.
+
+    Reads the sealed steps, all of a run of kind eval. `compute krls` takes several files of one proxy.
+    """
+    from headrace.mixer.proxy.checkpoint import load
+    from headrace.mixer.proxy.session import ProxyPlan, embed_run
+
+    plan = ProxyPlan(windows=windows, depth=depth, device=device, connection=target.connection())
+    found = embed_run(target.need_server(), run, plan, load(checkpoint, device=device).trainer, domains=domain or None)
+    if not dry_run:
+        found.save(out)
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(found.windows.items()))
+    click.echo(f"{'would write' if dry_run else 'wrote'} {out}; windows: {counts}")

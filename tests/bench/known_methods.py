@@ -2,14 +2,16 @@
 
     found = weights_by("doge", stage, folder, seed=0)      # weights by domain after the pipeline
 
-Proxies are tiny, 200 steps of the uniform run (of the natural one for a reference); the laws are fitted to 18 of them,
-what the log-linear law wants for five domains. A sweep goes on from the trials that are in its folder.
+Proxies are tiny, 200 steps of the uniform run (of the natural one for a reference). The laws are fitted to 18 proxies,
+what the log-linear law wants for five domains, of as many steps as the runs that the mixtures are for, or of 200
+(`short`). A sweep goes on from the trials that are in its folder.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from headrace.mixer.swarm import SwarmSpec, swarm
 from known_corpus import DOCUMENTS
 from known_run import VELOCITY, Stage
 
-STEPS, QUICK_STEPS = 200, 45
+STEPS, SWEEP_STEPS, QUICK_STEPS = 200, 1000, 45
 ONLINE = {
     "velocity": VELOCITY,
     "ado": OnlineSpec(rule="ado"),
@@ -36,7 +38,7 @@ ONLINE = {
 }
 STATIC = ("natural", "unimax")
 TRAINED = ("krls", "doremi", "doremi sampled", "doge", "aioli")
-SWEPT = ("loglinear", "regmix")
+SWEPT = ("loglinear", "loglinear, short", "regmix")
 
 
 def plan_of(stage: Stage, seed: int) -> ProxyPlan:
@@ -64,19 +66,21 @@ def trained(kind: str, stage: Stage, folder: Path, seed: int) -> Mixture:
 
 def swept(kind: str, stage: Stage, folder: Path) -> Mixture:
     """The mixture of a method that predicts from a sweep, by the command."""
-    trials = sweep(stage, folder / "sweep")
+    kind, _, short = kind.partition(", ")
+    steps = QUICK_STEPS if stage.quick else STEPS if short else SWEEP_STEPS
+    trials = sweep(stage, folder / f"sweep-{steps}", steps)
     tokens = [word for name, count in stage.tokens.items() for word in ("--tokens", f"{name}={count}")]
     words = ["compute", kind, "--trials", str(trials), *tokens, "--json"]
     done = CliRunner().invoke(mixer, words, catch_exceptions=False)
     return from_document(json.loads(done.stdout), place=kind)
 
 
-def sweep(stage: Stage, folder: Path) -> Path:
+def sweep(stage: Stage, folder: Path, steps: int) -> Path:
     """The folder of the trials; those that are missing are made."""
     drawn = swarm(stage.tokens, SwarmSpec(runs=runs_needed(len(DOCUMENTS)) - 2))
     candidates = {f"swarm-{number}": weights for number, weights in enumerate(drawn)}
     candidates |= {"natural": natural(stage.tokens), "uniform": uniform(stage.tokens)}
-    plan, held_out = plan_of(stage, 0), stage.held_out()
+    plan, held_out = replace(plan_of(stage, 0), steps=steps, save_every=steps), stage.held_out()
     for name, weights in candidates.items():
         if not (folder / f"{name}.trial.json").exists():
             run = stage.run(weights, steps=plan.steps)

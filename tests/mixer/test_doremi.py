@@ -106,6 +106,11 @@ def test_one_step_by_hand() -> None:
     assert list(found.values()) == pytest.approx([0.464374, 0.245077, 0.290548], abs=5e-7)
     assert pulled == pytest.approx(0.085795, abs=5e-7)
     assert drifted > 0
+    before, _, drifted = doremi.step(weights, scores, DoremiSpec(smoothing=0.0))
+    assert list(before.values()) == pytest.approx([0.478934, 0.235271, 0.285795], abs=5e-7)
+    grown = [before[name] / before["b"] * 0.3 for name in weights]  # b has no excess: it is not multiplied
+    assert [*grown, sum(grown)] == pytest.approx([0.610701, 0.3, 0.364424, 1.275125], abs=5e-7)
+    assert drifted == 0
 
 
 def report(step: int, **excess: float) -> Report:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,7 +14,7 @@ from headrace.mixer.proxy.batch import Rows, rows_of, take  # noqa: E402
 from headrace.mixer.proxy.checkpoint import load, model_digest, save  # noqa: E402
 from headrace.mixer.proxy.config import ModelConfig, TrainConfig  # noqa: E402
 from headrace.mixer.proxy.doremi import DoremiObjective  # noqa: E402
-from headrace.mixer.proxy.losses import domain_sums  # noqa: E402
+from headrace.mixer.proxy.losses import domain_sums, row_weights  # noqa: E402
 from headrace.mixer.proxy.model import Proxy  # noqa: E402
 from headrace.mixer.proxy.train import Trainer, train  # noqa: E402
 from headrace.mixer.static import uniform  # noqa: E402
@@ -72,10 +71,17 @@ def test_the_objective_is_the_sum_of_domain_means(reference: Proxy) -> None:
         at = rows.domain == index
         tokens = rows.mask[at].sum().item()
         assert weights[at].tolist() == pytest.approx([alpha[name] / tokens] * int(at.sum()))
-    # Equal mixture weights, 30 and 10 tokens, mean losses 2 and 4: the paper's objective is 3, tokens alike it is 2.5.
-    means, tokens, halves = np.array([2.0, 4.0]), np.array([30, 10]), np.array([0.5, 0.5])
-    assert float((halves / tokens * (means * tokens)).sum()) == 3.0
-    assert float((halves * tokens * means).sum() / (halves * tokens).sum()) == 2.5
+
+
+def test_tokens_of_a_domain_do_not_weigh_it_again() -> None:
+    """Equal weights, 30 and 10 tokens, mean losses 2 and 4: the published objective is 3; tokens alike, it were 2.5."""
+    mask = torch.arange(30)[None, :] < torch.tensor([30, 10])[:, None]
+    ids = torch.zeros((2, 30), dtype=torch.int64)
+    rows = Rows(step=0, ids=ids, labels=ids, positions=ids, mask=mask, domain=torch.arange(2), names=("a", "b"))
+    tokens, sums = domain_sums(rows, torch.tensor([[2.0], [4.0]]) * mask).T
+    weights = row_weights(rows, tokens, {"a": 0.5, "b": 0.5})
+    assert float(weights @ sums.float()) == pytest.approx(3.0)
+    assert float(sums.sum() / tokens.sum()) == 2.5
 
 
 def test_the_weights_go_where_the_proxy_lags_and_noise_gets_none_for_being_hard(reference: Proxy) -> None:

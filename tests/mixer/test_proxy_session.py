@@ -109,6 +109,20 @@ def test_a_new_domain_is_embedded_by_the_old_proxy(
     found = embed_run(server.address, newcomer, plan, trainer, domains=["twin"])
     assert set(found.vectors) == {"twin"}
     assert model_digest(trainer.model) == before == found.meta["proxy"]
+    # By the command, from held-out windows: the weights are those of embedding all five at once.
+    where = ("--proxy", tmp_path / "proxy.npz", "--server", server.address, "--windows", "8")
+    held = make_run(kind="eval", steps=8)
+    names = [word for name, weight in four.items() if weight for word in ("--domain", name)]
+    headrace("embed", held, *names, "--out", tmp_path / "four.npz", *where)
+    alone = make_run({name: float(name == "twin") for name in DOCUMENTS}, kind="eval", steps=2)
+    done = headrace("embed", alone, "--domain", "twin", "--out", tmp_path / "twin.npz", *where)
+    assert "windows: twin 8" in done.stdout
+    headrace("embed", held, "--out", tmp_path / "five.npz", *where)
+    files = ("--embeddings", tmp_path / "four.npz", "--embeddings", tmp_path / "twin.npz")
+    joined = json.loads(headrace("compute", "krls", *files, "--json").stdout)
+    whole = json.loads(headrace("compute", "krls", "--embeddings", tmp_path / "five.npz", "--json").stdout)
+    assert (joined["weights"], joined["inputs"]) == (whole["weights"], whole["inputs"])
+    assert len(joined["weights"]) == 5
 
 
 def headrace(*arguments: str | Path) -> Result:
