@@ -16,11 +16,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.mixer.caps import Bounds, project
 from headrace.mixer.files import write_atomic
 from headrace.mixer.simplex import Weights, normalise
 from headrace.proto.errors import ConfigError, UsageError
 
 SCHEMA = "headrace.trial/1"
+
+# A measured loss is clearly better than a predicted one when it is lower by this part; weights that bounds move by
+# less than this keep them.
+CLEARLY, WITHIN = 0.005, 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +83,39 @@ def rank(trials: Sequence[Trial], importance: Mapping[str, float] | None = None)
     if len(settings) > 1:
         raise UsageError("trials: they differ in size, steps, seed or held-out run; rank one setting at a time")
     return tuple(sorted(trials, key=lambda trial: (trial.target(importance), trial.name)))
+
+
+def beside(
+    trials: Sequence[Trial], predicted: float, bounds: Bounds, importance: Mapping[str, float] | None = None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What to say of a mixture that trials predict: diagnostics that name the best measured one and what all have cost,
+    and a warning when one that keeps the bounds was measured clearly better than this one is predicted to be."""
+    ranked = rank(trials, importance)
+    found = {
+        "predicted_target": predicted,
+        "best_measured": ranked[0].name,
+        "best_measured_target": ranked[0].target(importance),
+        "flops": sum(trial.flops for trial in trials),
+        "seconds": sum(trial.seconds for trial in trials),
+    }
+    better = [trial for trial in ranked if trial.target(importance) < predicted * (1 - CLEARLY)]
+    kept = next((trial for trial in better if _keeps(trial.weights, bounds)), None)
+    if kept is None:
+        return found, ()
+    measured = kept.target(importance)
+    return found, (
+        f"`{kept.name}` was measured at a target loss of {measured:.4f}, better than the {predicted:.4f} predicted for "
+        "this mixture: what was fitted does not hold here; take that one, or leave out trials that give "
+        "a domain next to nothing, whose losses bend the fit",
+    )
+
+
+def _keeps(weights: Weights, bounds: Bounds) -> bool:
+    """Whether the bounds leave the weights as they are."""
+    try:
+        return project(weights, bounds)[1].moved < WITHIN
+    except UsageError:  # what is at 0 cannot take what the bounds take from others
+        return False
 
 
 def agreement(

@@ -163,7 +163,7 @@ def loglinear(trials: Path, importance: tuple[str, ...], strength: float, **opti
     """The best mixture under the caps by a log-linear law fitted to measured ones."""
     from headrace.mixer.loglinear import fit, runs_needed, solve
     from headrace.mixer.static import natural, uniform
-    from headrace.mixer.trials import load_trials, rank
+    from headrace.mixer.trials import beside, load_trials, rank
 
     request, found = Request(options), load_trials(trials)
     parts = pairs(importance, option="--target", number=part) or None
@@ -176,20 +176,14 @@ def loglinear(trials: Path, importance: tuple[str, ...], strength: float, **opti
     solution = solve(laws, prior, request.bounds(), task_weights=weights, strength=strength)
     predicted = sum(w * law.predict(solution.weights) for w, law in zip(weights, laws, strict=True)) / sum(weights)
     needed = runs_needed(len(best.weights))
+    said, better = beside(found, predicted, request.bounds(), parts)
     few = f"{len(found)} trials for {len(best.weights)} domains; the law wants at least {needed}"
     request.finish(
         "loglinear",
         solution.weights,
         parameters={"strength": strength, "tasks": tasks},
-        diagnostics={
-            "predicted_target": predicted,
-            "best_measured": best.name,
-            "best_measured_target": best.target(parts),
-            "fit_error": max(law.error for law in laws),
-            "flops": sum(trial.flops for trial in found),
-            "seconds": sum(trial.seconds for trial in found),
-        },
-        warnings=(few,) if len(found) < needed else (),
+        diagnostics=said | {"fit_error": max(law.error for law in laws)},
+        warnings=((few,) if len(found) < needed else ()) + better,
     )
 
 
@@ -207,30 +201,23 @@ def regmix_(
     """The mean of the best of many draws, by a regression on measured mixtures (RegMix)."""
     from headrace.mixer.regmix import RegmixSpec, regmix
     from headrace.mixer.static import natural, uniform
-    from headrace.mixer.trials import load_trials, rank
+    from headrace.mixer.trials import beside, load_trials
 
     request, found = Request(options), load_trials(trials)
     parts = pairs(importance, option="--target", number=part) or None
-    best = rank(found, parts)[0]
     spec = RegmixSpec(regressor=regressor, draws=draws, top=top, seed=seed)
-    prior = natural(request.tokens) if request.tokens else uniform(best.weights)
+    prior = natural(request.tokens) if request.tokens else uniform(found[0].weights)
     losses = [trial.target(parts) for trial in found]
     result = regmix([trial.weights for trial in found], losses, prior, spec, request.bounds())
+    said, better = beside(found, result.predicted, request.bounds(), parts)
     outside = f"fewer than {top} of {draws} draws keep the bounds; they were imposed on the answer instead"
     request.finish(
         "regmix",
         result.weights,
         convention=result.regressor,
         parameters={"draws": draws, "top": top, "seed": seed},
-        diagnostics={
-            "predicted_target": result.predicted,
-            "best_measured": best.name,
-            "best_measured_target": best.target(parts),
-            "rank_correlation": dict(result.ranks),
-            "flops": sum(trial.flops for trial in found),
-            "seconds": sum(trial.seconds for trial in found),
-        },
-        warnings=() if result.within else (outside,),
+        diagnostics=said | {"rank_correlation": dict(result.ranks)},
+        warnings=(() if result.within else (outside,)) + better,
     )
 
 

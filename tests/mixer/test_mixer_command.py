@@ -201,10 +201,21 @@ def test_laws_and_regressions_of_trials(tmp_path: Path) -> None:
         found = json.loads(done.stdout)
         assert 0.6 < found["weights"]["b"] <= 0.7 + 1e-9, method
         assert (found["diagnostics"]["flops"], found["diagnostics"]["seconds"]) == (20e9, 40.0)
+        assert found["warnings"] == []
     assert found["convention"] in ("linear", "trees")
     assert found["diagnostics"]["predicted_target"] < 2.6
     few = headrace("compute", "regmix", "--trials", folder, "--draws", "9", "--top", "9", "--cap", "b=0.1", "--json")
     assert "imposed on the answer" in json.loads(few.stdout)["warnings"][0]
+    for number, loss in enumerate((9.0, 8.0, 7.5)):  # trials that no smooth law of weights can hold
+        odd = {"a": 0.5 + number / 100, "b": 0.5 - number / 100}
+        trial = Trial(
+            name=f"odd{number}", weights=odd, losses={"a": 3.0, "b": loss}, setting={}, flops=1e9, seconds=2.0
+        )
+        trial.save(folder / f"odd{number}.trial.json")
+    for method in (("loglinear",), ("regmix", "--draws", "3000", "--top", "32", "--regressor", "linear")):
+        found = json.loads(headrace("compute", *method, "--trials", folder, "--json").stdout)
+        assert found["diagnostics"]["best_measured"] in found["warnings"][-1]
+        assert "take that one" in found["warnings"][-1]
 
 
 def test_mixmin_and_aioli_of_files(tmp_path: Path) -> None:
