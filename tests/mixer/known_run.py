@@ -41,16 +41,16 @@ class Stage:
         self.tokens = {name: float(opened.tokens(name)) for name in opened.domains}
         self.held = build(folder / "held", seed=2, documents=dict.fromkeys(DOCUMENTS, 50))
 
-    def run(self, weights: Mapping[str, float] = UNIFORM, *, held: bool = False, **changes: Any) -> str:
+    def run(self, weights: Mapping[str, float] = UNIFORM, *, name: str = "", held: bool = False, **changes: Any) -> str:
         self.number += 1
-        name = f"known-{self.number}"
+        name = name or f"known-{self.number}"
         spec = run_toml(name, self.held if held else self.corpus, weights, **changes)
         create_run(self.server.address, spec, base_dir=self.folder)
         return name
 
     def held_out(self) -> str:
         """The run of the held-out windows: equal parts of every domain, the same for every training."""
-        return self.run(held=True, kind="eval", steps=40, batch=BATCH)
+        return self.run(name="held-out", held=True, kind="eval", steps=40, batch=BATCH)
 
 
 @dataclass(slots=True)
