@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from headrace.mixer.simplex import Vector
 
@@ -26,6 +27,19 @@ def write_atomic(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def parse_json(text: str) -> Any:
+    """JSON in which no object names anything twice; JSON itself would keep the last of two. Raises ValueError."""
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(entries)
+    if len(table) < len(entries):
+        names = [name for name, _ in entries]
+        raise ValueError(f"`{next(name for name in names if names.count(name) > 1)}` is in it twice")
+    return table
 
 
 def digest_numbers(values: Mapping[str, float]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.mixer.caps import Bound, Bounds, CapReport, project
-from headrace.mixer.files import write_atomic
+from headrace.mixer.files import parse_json, write_atomic
 from headrace.mixer.simplex import Weights, normalise
 from headrace.proto.errors import ConfigError, UsageError
 
@@ -95,10 +95,10 @@ def finish(
 def load(path: Path) -> Mixture:
     """Read a result file. Raises ConfigError when it is none, naming the file and the fault."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigError(f"`{path}`: no such file; `headrace mixer compute --out` writes one") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"`{path}`: cannot be read as a mixture file: {error}") from error
     return from_document(document, place=str(path))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.mixer.caps import Bounds, project
-from headrace.mixer.files import write_atomic
+from headrace.mixer.files import parse_json, write_atomic
 from headrace.mixer.simplex import Weights, normalise
 from headrace.proto.errors import ConfigError, UsageError
 
@@ -61,7 +61,7 @@ class Trial:
 def load_trial(path: Path) -> Trial:
     """Read one file. Raises ConfigError."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
         if document.pop("schema") != SCHEMA:
             raise ValueError(f"not of schema {SCHEMA}")
         return Trial(**document)

@@ -5,7 +5,6 @@ Numbers of tokens may be written as 80B, 1.5T or 1_000.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -62,20 +61,13 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"`{path}`: cannot be read: {error}") from error
 
 
-def _once(entries: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose names are all different; JSON itself would keep the last of two."""
-    table = dict(entries)
-    if len(table) < len(entries):
-        names = [name for name, _ in entries]
-        raise ValueError(f"`{next(name for name in names if names.count(name) > 1)}` is in it twice")
-    return table
-
-
 def read_table(path: Path) -> dict[str, Any]:
     """A TOML or JSON file as a mapping. Raises ConfigError."""
+    from headrace.mixer.files import parse_json
+
     text = read_text(path)
     try:
-        table = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else tomllib.loads(text)
+        table = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:
         raise ConfigError(f"`{path}`: cannot be read: {error}") from error
     if not isinstance(table, dict):

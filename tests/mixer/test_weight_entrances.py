@@ -95,7 +95,12 @@ def test_the_mixer(tmp_path: Path, name: str) -> None:
     refused(CliRunner().invoke(mixer, ["compute", "manual", *words]), naming)
 
 
-@pytest.mark.parametrize("name", [*(name for name in BAD if name not in ("string", "ten thousand")), "sum"])
+def test_the_mixer_is_given_a_domain_twice() -> None:
+    words = [word for domain in (*EVEN, "small") for word in ("--weight", f"{domain}=0.2")]
+    refused(CliRunner().invoke(mixer, ["compute", "manual", *words]), "names a domain twice")
+
+
+@pytest.mark.parametrize("name", [*(n for n in BAD if n not in ("string", "ten thousand")), "sum", "twice"])
 def test_a_result_file(
     server: Server, run: str, tmp_path: Path, name: str, make_result: Callable[[Path], dict[str, object]]
 ) -> None:
@@ -105,7 +110,13 @@ def test_a_result_file(
     if name in ("denormal", "missing"):  # what is left sums to 1, so that nothing else is wrong
         parts = dict.fromkeys((d for d in DOCUMENTS if d != "small"), "0.25") | {"small": "5e-324"}
         parts = parts if name == "denormal" else {d: p for d, p in parts.items() if d != "small"}
-    text = "{" + ", ".join(f"{json.dumps(d)}: {_json(p)}" for d, p in parts.items()) + "}"
+    if name == "twice":  # the last of two would sum to 1 with the others
+        parts, naming = EVEN, "`small` is in it twice"
+    text = (
+        ("{" if name != "twice" else '{"small": 0.9, ')
+        + ", ".join(f"{json.dumps(d)}: {_json(p)}" for d, p in parts.items())
+        + "}"
+    )
     holder = json.dumps(document | {"weights": "@", "raw": "@"})
     path.write_text(holder.replace('"@"', text))
     done = CliRunner().invoke(weights_command, ["set", run, "--proposal", str(path), "--server", server.address])
