@@ -43,7 +43,7 @@ _TLS = ("tls_ca", "tls_cert", "tls_key")
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
-def count(value: object, *, place: str) -> float:
+def count(value: object, *, place: str = "") -> float:
     """A number of tokens: 1000, "80B", "1.5T". Raises ConfigError."""
     try:
         if isinstance(value, str):
@@ -56,7 +56,8 @@ def count(value: object, *, place: str) -> float:
         if not (math.isfinite(number) and number >= 0):
             raise ValueError
     except ValueError:
-        raise ConfigError(f'{place}: {value!r} is no number of tokens; write one such as 1_000 or "80B"') from None
+        where = f"{place}: " if place else ""
+        raise ConfigError(f'{where}{value!r} is no number of tokens; write one such as 1_000 or "80B"') from None
     return number
 
 

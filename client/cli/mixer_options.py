@@ -18,16 +18,13 @@ if TYPE_CHECKING:
     from headrace.mixer.result import Mixture
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 def count(text: str) -> float:
-    """A number of tokens: 1_000, 80B, 1.5T. Raises UsageError."""
-    body, scale = (text[:-1], _SUFFIXES[text[-1:].upper()]) if text[-1:].upper() in _SUFFIXES else (text, 1.0)
-    try:
-        return float(body) * scale
-    except ValueError as error:
-        raise UsageError(f"`{text}` is no number of tokens; write one such as 1_000, 80B or 1.5T") from error
+    """A number of tokens: 1_000, 80B, 1.5T. Raises ConfigError."""
+    from headrace.mixer.config import count as number_of_tokens
+
+    return number_of_tokens(text)
 
 
 def pairs(entries: tuple[str, ...], *, option: str, number: Callable[[str], float]) -> dict[str, float]:

@@ -31,23 +31,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--dry-run", is_flag=True, help="Look at the run and say what would be trained.")
 @access_options
-def proxy(
-    run: str,
-    target: Target,
-    folder: Path,
-    size: str,
-    steps: int | None,
-    windows: int,
-    depth: int | None,
-    seed: int,
-    device: str,
-    convention: Any,
-    relative_lam: float,
-    unit_length: bool,
-    largest_share: float,
-    as_json: bool,
-    dry_run: bool,
-) -> None:
+def proxy(run: str, target: Target, folder: Path, as_json: bool, dry_run: bool, **options: Any) -> None:
     """Train a small model on RUN (equal weights are what the method wants), embed its domains, compute KRLS weights.
 
     Started again with the same arguments it goes on from its checkpoint.
@@ -57,16 +41,9 @@ def proxy(
     from headrace.mixer.krls import KrlsSpec
     from headrace.mixer.proxy.session import ProxyPlan, proxy_weights
 
-    plan = ProxyPlan(
-        size=size,
-        steps=steps,
-        windows=windows,
-        depth=depth,
-        seed=seed,
-        device=device,
-        connection=target.connection(),
-    )
-    spec = KrlsSpec(convention=convention, relative_lam=relative_lam, unit_length=unit_length)
+    asked = ("size", "steps", "windows", "depth", "seed", "device")
+    plan = ProxyPlan(**{name: options[name] for name in asked}, connection=target.connection())
+    spec = KrlsSpec(**{name: options[name] for name in ("convention", "relative_lam", "unit_length")})
     server = target.need_server()
     if dry_run:
         describe(server, run, plan)
@@ -77,7 +54,7 @@ def proxy(
         folder=folder,
         plan=plan,
         krls_spec=spec,
-        bounds=Bounds(largest_share=largest_share),
+        bounds=Bounds(largest_share=options["largest_share"]),
         on_step=Lines(),
     )
     if as_json:

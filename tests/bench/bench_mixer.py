@@ -1,5 +1,5 @@
 """What the mixer costs and whether it helps: `python tests/bench/bench_mixer.py [--quick] [--json] [--folder FOLDER]
-[krls|cost|methods|online|offline]`.
+[--seeds N] [krls|cost|methods|online|offline]`.
 
 krls     time and memory of KRLS at 7, 22, 100 and 1,000 domains of width 768
 cost     FLOPs of each method with the published proxy, relative to the run that it serves
@@ -119,9 +119,9 @@ def served_run(stage: Stage) -> tuple[float, float]:
     return tokens / (BATCH * SEQ_LEN) * statistics.median(times), tokens * config.flops_per_token
 
 
-def bench_gains(stage: Stage, folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
+def bench_gains(stage: Stage, folder: Path, kinds: tuple[str, ...], seeds: int) -> dict[str, Any]:
     """Held-out loss of runs of each kind less that of uniform runs with the same seeds, and what the mixer did."""
-    steps, seeds = (300, 2) if stage.quick else (1000, 5)
+    steps = 300 if stage.quick else 1000
     held_out, kept = stage.held_out(), Kept(folder / "runs.json")
     rows: list[dict[str, Any]] = [{} for _ in range(seeds)]
     for seed, row in enumerate(rows):
@@ -165,13 +165,21 @@ def pushes(watched: list[dict[str, Any]], uniform: list[dict[str, Any]]) -> dict
     }
 
 
+def option(words: list[str], name: str) -> str | None:
+    """The value of an option, taken out of the words; None when it is not given."""
+    if name not in words:
+        return None
+    place = words.index(name)
+    words.pop(place)
+    return words.pop(place)
+
+
 def main() -> None:
-    words, kept = sys.argv[1:], None
-    if "--folder" in words:
-        place = words.index("--folder")
-        kept = Path(words.pop(place + 1)).resolve()
-        words.pop(place)
+    words = sys.argv[1:]
+    place, number = option(words, "--folder"), option(words, "--seeds")
+    kept = Path(place).resolve() if place else None
     quick, as_json = "--quick" in words, "--json" in words
+    seeds = int(number) if number else 2 if quick else 5
     chosen = [word for word in words if not word.startswith("-")] or list(SECTIONS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))  # so that the server goes too
     torch.set_num_threads(1)
@@ -187,9 +195,9 @@ def main() -> None:
             if "methods" in chosen:
                 found["methods"] = bench_methods(stage, Path(name) / "methods")
             if "online" in chosen:
-                found["online"] = bench_gains(stage, folder, (*ONLINE, "by hand"))
+                found["online"] = bench_gains(stage, folder, (*ONLINE, "by hand"), seeds)
             if "offline" in chosen:
-                found["offline"] = bench_gains(stage, folder, (*STATIC, *TRAINED, *SWEPT))
+                found["offline"] = bench_gains(stage, folder, (*STATIC, *TRAINED, *SWEPT), seeds)
     print(json.dumps(found, indent=None if as_json else 2))
 
 
