@@ -174,13 +174,16 @@ def _tell_plan(plan: BuildPlan, share: tuple[int, int] | None, as_json: bool) ->
 @click.option("--sources", is_flag=True, help="Also hash the source files again; for a manifest, from this folder")
 @json_option
 def verify(path: str, sources: bool, as_json: bool) -> None:
-    """Reads every block of every shard and checks it; exit code 1 when anything is damaged."""
+    """Checks every block of every shard of all generations, and the tokenizer; exit code 1 when anything is damaged."""
+    from headrace.server.corpus.grow import generations
     from headrace.server.corpus.ready import corpus_path
     from headrace.server.corpus.verify import verify_manifest, verify_sources
 
-    manifest, checks = verify_manifest(corpus_path(path))
-    if sources:
-        checks += list(verify_sources(manifest, *_locations(path)))
+    checks = []
+    found = corpus_path(path)
+    for part in generations(found) if found.name == "manifest.json" else (found,):
+        manifest, more = verify_manifest(part)
+        checks += [*more, *(verify_sources(manifest, *_locations(path)) if sources else ())]
     damaged = [check for check in checks if check.problem]
     size = sum(check.size for check in checks)
     if as_json:
@@ -211,12 +214,16 @@ def _locations(path: str) -> tuple[Path, dict[str, str]]:
 @corpus.command()
 @click.argument("path", metavar="CORPUS.toml|MANIFEST", default="CORPUS.toml")
 @click.option("--sample", type=click.IntRange(min=1), help="Also print this many texts of each domain, token by token")
+@click.option("--view", metavar="SEQ_LEN[:PACKING]", help="Print the windows of this view instead; 4096:best_fit")
 @json_option
-def show(path: str, sample: int | None, as_json: bool) -> None:
+def show(path: str, sample: int | None, view: str | None, as_json: bool) -> None:
     """Prints documents, tokens, bytes a token, lengths, duplicates and rejected documents of each domain."""
     from headrace.server.corpus.ready import corpus_path
     from headrace.server.corpus.records import Manifest
 
+    if view:
+        _tell_view(corpus_path(path), view, as_json)
+        return
     manifest = Manifest.load(corpus_path(path))
     _tell(manifest, as_json)
     if sample and not as_json:
@@ -295,6 +302,22 @@ def _table(domains: list[dict[str, Any]]) -> None:
         )
         for domain in domains
     ]
+    print_table(header, rows)
+
+
+def _tell_view(path: Path, view: str, as_json: bool) -> None:
+    from headrace.server.corpus.manifest import Corpus
+    from headrace.server.corpus.report import view_sizes
+
+    seq_len, _, packing = view.partition(":")
+    if not seq_len.isdigit():
+        raise UsageError(f"--view is SEQ_LEN or SEQ_LEN:PACKING, for example 4096:best_fit, not `{view}`")
+    sizes = view_sizes(Corpus.open(path), int(seq_len), packing or "concat")
+    if as_json:
+        print_json(sizes)
+        return
+    header = ("domain", "windows", "fill", "padding", "dropped tail")
+    rows = [(each["name"], each["windows"], f"{each['fill']:.2%}", each["padding"], each["dropped"]) for each in sizes]
     print_table(header, rows)
 
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 _DEPTH = 2
+_PATIENCE = 1.0  # seconds: a thread that hashes a large file is not waited for, and ends by itself
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -84,7 +85,7 @@ def ahead(items: Iterator[Item], is_heavy: Callable[[Item], bool]) -> Generator[
         yield from box.take()
     finally:
         box.stop()
-        thread.join()
+        thread.join(_PATIENCE)
 
 
 def in_order(

@@ -22,6 +22,12 @@ from headrace.server.corpus.spec import CorpusSpec
 _NAME = re.compile(r"generation-(\d+)\.json")
 
 
+def generations(first: Path) -> list[Path]:
+    """The manifests of a corpus, the first one first."""
+    found = {int(match[1]): path for path in first.parent.glob("*.json") if (match := _NAME.fullmatch(path.name))}
+    return [first, *(found[number] for number in sorted(found))]
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
     """What a new generation would be made of.
@@ -43,9 +49,8 @@ def plan_growth(spec: CorpusSpec) -> Growth:
     A file that an earlier generation was made of must have the size that it had; whether its bytes are the same is for
     `headrace corpus verify --sources` to tell.
     """
-    first = spec.manifest_path
-    paths = {int(found[1]): path for path in first.parent.glob("*.json") if (found := _NAME.fullmatch(path.name))}
-    earlier = [Manifest.load(first), *(Manifest.load(paths[number]) for number in sorted(paths))]
+    paths = generations(spec.manifest_path)
+    earlier = [Manifest.load(path) for path in paths]
     plan = plan_build(spec)
     _check_same(plan, earlier[0])
     known = {source.path: source.size for manifest in earlier for source in manifest.sources}
@@ -60,9 +65,10 @@ def plan_growth(spec: CorpusSpec) -> Growth:
         raise UsageError(f"{spec.place}: all {len(plan.files):,} files are in this corpus already; there is no new one")
     files, tasks = [plan.files[number] for number in fresh], [plan.tasks[number] for number in fresh]
     entries = tuple(domain for domain in spec.domains if any(file.domain is domain for file in files))
-    number = max([1, *paths]) + 1
+    last = _NAME.fullmatch(paths[-1].name)
+    number = int(last[1]) + 1 if last else 2
     chosen = replace(plan, spec=replace(spec, domains=entries), files=files, tasks=tasks)
-    return Growth(first.with_name(f"generation-{number}.json"), earlier, chosen)
+    return Growth(paths[0].with_name(f"generation-{number}.json"), earlier, chosen)
 
 
 def _check_same(plan: BuildPlan, first: Manifest) -> None:

@@ -69,6 +69,21 @@ def _domain(domain: DomainRecord) -> dict[str, Any]:
     }
 
 
+def view_sizes(corpus: Corpus, seq_len: int, packing: str) -> list[dict[str, Any]]:
+    """The view of each domain: its windows, its fill, and the tokens of a tail that is dropped."""
+    sizes = {name: corpus.view(name, seq_len, packing) for name in corpus.domains}
+    return [
+        {
+            "name": name,
+            "windows": size.windows,
+            "fill": round(size.fill(seq_len), 6),
+            "padding": size.windows * seq_len - size.real_tokens,
+            "dropped": corpus.tokens(name) - size.real_tokens,
+        }
+        for name, size in sizes.items()
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class SampleDocument:
     """A document, or the begin of it, from the token store, with the text of each token."""

@@ -11,6 +11,7 @@ from headrace.server.corpus.bytestream import Source, hash_file, is_remote
 from headrace.server.corpus.records import Manifest
 from headrace.server.corpus.shard import HOLDOUT, TRAIN
 from headrace.server.corpus.shard_read import is_whole
+from headrace.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,22 @@ class Check:
 
 
 def verify_manifest(path: Path) -> tuple[Manifest, list[Check]]:
-    """The manifest and one check a shard; a damaged shard does not keep the others from being checked."""
+    """The manifest, a check of the tokenizer and one of each shard; one that is damaged does not stop the others."""
     manifest = Manifest.load(path)
-    return manifest, list(verify_shards(manifest, path.parent))
+    return manifest, [_tokenizer(manifest, path.parent), *verify_shards(manifest, path.parent)]
+
+
+def _tokenizer(manifest: Manifest, root: Path) -> Check:
+    """The copy of the tokenizer that lies with the corpus is the one that made its ids."""
+    name = manifest.tokenizer.file
+    try:
+        found, size = Tokenizer.load(root / name).digest.hex(), (root / name).stat().st_size
+    except (HeadraceError, OSError) as error:
+        return Check(name, 0, str(error))
+    same = found == manifest.tokenizer.digest
+    return Check(
+        name, size, "" if same else f"it is not the tokenizer of this corpus, {manifest.tokenizer.digest[:16]}"
+    )
 
 
 def verify_shards(manifest: Manifest, root: Path) -> Iterator[Check]:

@@ -63,6 +63,38 @@ def test_build_show_verify(toml: Path) -> None:
     run("verify", toml)
 
 
+def test_windows_fill_and_tails_are_known_before_a_run(toml: Path) -> None:
+    text = toml.read_text(encoding="utf-8")
+    for tail in ("pad", "drop"):
+        toml.write_text(text.replace("[[domain]]", f'tail = "{tail}"\n[[domain]]'), encoding="utf-8")
+        run("build", toml)
+        total = json.loads(run("show", toml, "--json").stdout)["domains"][0]["tokens"]
+        view = json.loads(run("show", toml, "--view", "100", "--json").stdout)[0]
+        assert view["dropped"] == (total % 100 if tail == "drop" else 0)
+        assert view["padding"] == (0 if tail == "drop" else 100 * view["windows"] - total)
+        assert view["windows"] == (total // 100 if tail == "drop" else -(-total // 100))
+    packed = run("show", toml, "--view", "512:best_fit").stdout.splitlines()
+    assert packed[0].split() == ["domain", "windows", "fill", "padding", "dropped", "tail"]
+    assert packed[-1].split()[2].endswith("%")
+    assert "for example 4096:best_fit" in run("show", toml, "--view", "long", code=2).stderr
+    assert "no packing is called `x`" in run("show", toml, "--view", "64:x", code=2).stderr
+
+
+def test_verify_looks_at_generations_and_the_tokenizer(toml: Path) -> None:
+    run("build", toml)
+    write_jsonl(toml.parent / "raw/b.jsonl", ["a later one"])
+    run("grow", toml)
+    assert json.loads(run("verify", toml, "--sources", "--json").stdout)["files"] == 6
+    shard = max((toml.parent / "out").rglob("*.arrow"), key=lambda path: path.stat().st_mtime_ns)
+    data = shard.read_bytes()
+    shard.write_bytes(data[:50] + bytes([data[50] ^ 1]) + data[51:])
+    assert "1 damaged" in run("verify", toml, code=1).stdout
+    shard.write_bytes(data)
+    copy = next((toml.parent / "out").glob("tokenizer-*.json"))
+    save_byte_tokenizer(copy, ("<|other|>",))
+    assert "it is not the tokenizer of this corpus" in run("verify", toml, code=1).stdout
+
+
 def test_export_gives_the_held_out_texts_and_their_task(toml: Path) -> None:
     texts = some_texts(5, 400, longest=20)
     write_jsonl(toml.parent / "raw/a.jsonl", texts)
