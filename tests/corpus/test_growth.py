@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from corpora import write_small_corpus
 from headrace.proto.errors import ConfigError, NotFoundError, UsageError
 from headrace.server.corpus.build import build_corpus
 from headrace.server.corpus.grow import grow_corpus, plan_growth
 from headrace.server.corpus.manifest import Corpus
-from headrace.server.corpus.spec import CorpusSpec
 from headrace.server.corpus.verify import verify_manifest
-from rig import headrace, write_run
 from small_corpus import ONE, save_byte_tokenizer, some_texts, spec_of, texts_of, write_jsonl
 
 
@@ -67,28 +63,3 @@ def test_what_does_not_fit_the_first_generation_is_refused(root: Path) -> None:
     save_byte_tokenizer(root / "tokenizer.json", ("<|end|>",))
     with pytest.raises(ConfigError, match="`tokenizer` is"):
         plan_growth(spec)
-
-
-def test_a_run_takes_the_generation_in(tmp_path: Path) -> None:
-    """As a person does it: build, run, more files, `corpus grow`, `run grow`; then the new file is in the rows."""
-    build_corpus(write_small_corpus(tmp_path), workers=1)
-    store = f"sqlite:///{tmp_path}/control.db"
-    run = write_run(tmp_path, tmp_path / "corpus/manifest.json", steps=300)
-    assert headrace("run", "create", str(run), "--store", store).returncode == 0
-    toml = tmp_path / "CORPUS.toml"
-    toml.write_text(toml.read_text().replace('"a.jsonl"', '"a.jsonl", "more.jsonl"'))
-    write_jsonl(tmp_path / "more.jsonl", some_texts(9, 100))
-    planned = headrace("corpus", "grow", "--dry-run", "--json", str(toml))
-    assert json.loads(planned.stdout)["to_build"] == ["more.jsonl"]
-    grown = headrace("corpus", "grow", str(toml))
-    assert grown.returncode == 0, grown.stderr
-    line = next(line for line in grown.stdout.splitlines() if "headrace run grow" in line)
-    words = line.split()[1:]
-    words[words.index("RUN")] = "r"
-    joined = headrace(*words, "--join", "now", "--store", store)
-    assert joined.returncode == 0, joined.stderr
-    rows = [headrace("run", "explain", "r", "--step", str(step), "--store", store).stdout for step in range(5)]
-    assert any("more.jsonl:" in row for row in rows)
-    rebuilt = headrace("corpus", "build", str(toml))
-    assert "headrace corpus grow" in rebuilt.stderr
-    assert CorpusSpec.from_file(toml).manifest_path.exists()
