@@ -5,6 +5,7 @@
 //! from the bytes that were read to here.
 
 use memchr::memchr;
+use simdutf8::basic::from_utf8;
 
 use crate::jsonl::plain;
 
@@ -106,7 +107,7 @@ impl Texts {
     ) -> Run {
         self.text.reserve(block.len() - at);
         self.take_lines(block, at, row, |texts, line| {
-            let line = std::str::from_utf8(line).ok()?;
+            let line = from_utf8(line).ok()?;
             let kept = texts.text.len();
             let found = plain(line, field, names, &mut texts.text);
             if found.is_none() {
@@ -128,9 +129,7 @@ impl Texts {
     }
 
     fn take(&mut self, raw: &[u8]) -> Option<()> {
-        let text = std::str::from_utf8(raw)
-            .ok()
-            .filter(|text| !text.is_empty())?;
+        let text = from_utf8(raw).ok().filter(|text| !text.is_empty())?;
         self.text.push_str(text);
         Some(())
     }

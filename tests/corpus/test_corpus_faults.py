@@ -98,9 +98,10 @@ def test_shard_cut_at_any_length_is_never_opened(root: Path, build: Build, suffi
     assert texts_of(Corpus.open(root / "corpus"), "d") == some_texts(4, 400)
 
 
-@pytest.mark.skipif(not SLOW, reason="HEADRACE_SLOW=1 kills 20 builds; three are killed in test_build")
+@pytest.mark.skipif(not SLOW, reason="HEADRACE_SLOW=1 kills 40 builds; three are killed in test_build")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_builds_killed_at_random_moments_give_the_same_bytes(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_builds_killed_at_random_moments_give_the_same_bytes(tmp_path: Path, workers: int, seed: int) -> None:
     def make(root: Path) -> Path:
         root.mkdir()
         save_byte_tokenizer(root / "tokenizer.json")
@@ -116,9 +117,9 @@ def test_builds_killed_at_random_moments_give_the_same_bytes(tmp_path: Path, wor
     subprocess.run([*command, str(whole / "CORPUS.toml")], check=True, stdout=subprocess.DEVNULL)
     took = time.monotonic() - began
     right = tree_hash(whole / "corpus")
-    rng = random.Random(workers)
+    rng = random.Random(10 * seed + workers)
     killed = 0
-    for trial in range(20):
+    for trial in range(5):
         root = make(tmp_path / f"killed{trial}")
         process = subprocess.Popen(
             [*command, str(root / "CORPUS.toml")], start_new_session=True, stdout=subprocess.DEVNULL
@@ -133,7 +134,7 @@ def test_builds_killed_at_random_moments_give_the_same_bytes(tmp_path: Path, wor
         assert tree_hash(root / "corpus") == right, trial
         assert not list((root / "corpus").rglob(".tmp-*")), trial
         shutil.rmtree(root)
-    assert killed >= 10
+    assert killed
 
 
 @contextmanager
