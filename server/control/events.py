@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 from headrace.proto.errors import ConflictError, StaleError, UsageError
+from headrace.server.control.failpoints import reach
 from headrace.server.control.log_rows import insert_event, whole_log
 from headrace.server.control.records import Appended, RunRecord
 from headrace.server.control.runs import read_run
@@ -103,6 +104,7 @@ def _replayed(connection: sa.Connection, run: RunRecord, before: tuple[Event, ..
 
 def _write(connection: sa.Connection, run: RunRecord, event: Event, wish: Wish, notes: tuple[str, ...]) -> None:
     insert_event(connection, run.id, event)
+    reach("append-row")
     changed = runs.update().where(runs.c.id == run.id).values(head=event.hash, sequence=event.sequence)
     connection.execute(changed)
     if wish.key:

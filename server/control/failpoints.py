@@ -9,7 +9,16 @@ from __future__ import annotations
 import os
 import signal
 
-NAMES = ("append-begin", "append-written", "append-committed", "seal-begin", "seal-written", "seal-committed")
+NAMES = (
+    "append-begin",
+    "append-row",  # the event's row is there, the run's row does not name it yet
+    "append-written",
+    "append-committed",
+    "append-answered",  # planned with, and the answer is about to go out
+    "seal-begin",
+    "seal-written",
+    "seal-committed",
+)
 
 _wanted, _, _count = os.environ.get("HEADRACE_FAILPOINT", "").partition(":")
 _left = int(_count or 1)

@@ -17,6 +17,7 @@ import grpc
 from headrace.proto.errors import BusyError, HeadraceError, UnavailableError
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.events import Wish
+from headrace.server.control.failpoints import reach
 from headrace.server.control.records import Appended, RunRecord
 from headrace.server.control.runs import Made
 from headrace.server.plan.log import GrowBody
@@ -204,6 +205,7 @@ class ControlService:
         if not wish.dry_run and not appended.replayed:
             self._metrics.update(request.run, "accepted", appended.event.kind)
             _log_change(request.run, appended)
+            reach("append-answered")
         return event_response(appended)
 
     async def _admit(self, method: str, run: str) -> None:

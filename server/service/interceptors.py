@@ -11,17 +11,22 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import grpc
-from headrace.proto.errors import AuthError, HeadraceError, UnavailableError, trailing_metadata
+from headrace.proto.errors import AuthError, HeadraceError, UnauthenticatedError, UnavailableError, trailing_metadata
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import Authenticator, Scope, enter, require, scope_of
+from headrace.server.service.certificate import not_after
 from headrace.server.service.logs import remedy_of, told
 from headrace.server.service.metrics import Metrics
 
 logger = logging.getLogger("headrace.server")
 
+CHECK_AGAIN_SECONDS = 1.0
+"""How often it is looked at again whether somebody whose stream goes on may still read it."""
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Context = grpc.aio.ServicerContext[Any, Any]
 Unary = Callable[[Any, Context], Awaitable[Any]]
@@ -180,7 +185,11 @@ class Authorized(Around):
 
         async def authorized(request: Any, context: Context) -> AsyncIterator[Any]:
             self._enter(method, request, context)
+            checked = time.monotonic()
             async for answer in call(request, context):
+                if time.monotonic() - checked >= CHECK_AGAIN_SECONDS:  # it may have been revoked, or have expired
+                    self._enter(method, request, context)
+                    checked = time.monotonic()
                 yield answer
 
         return authorized
@@ -189,6 +198,7 @@ class Authorized(Around):
         name = method.rpartition("/")[2]
         peer = str(context.peer())
         try:
+            check_certificate(context)
             caller = self._authenticator.caller(_authorization(context), certificate_names(context))
             enter(caller)
             peer = caller.name or peer
@@ -211,6 +221,26 @@ def is_public(method: str) -> bool:
 def _authorization(context: Context) -> str:
     metadata = context.invocation_metadata() or ()
     return next((str(value) for key, value in metadata if key == "authorization"), "")
+
+
+def check_certificate(context: Context) -> None:
+    """Raises UnauthenticatedError when the client's certificate has ended since the connection was made."""
+    for pem in context.auth_context().get("x509_pem_cert", ()):
+        end = _end_of(pem)
+        if end is not None and end < time.time():
+            raise UnauthenticatedError(
+                f"the client's certificate has ended at {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S} UTC; "
+                f"renew it and connect again"
+            )
+
+
+@lru_cache(maxsize=1024)
+def _end_of(pem: bytes) -> float | None:
+    """When a certificate ends, seconds since 1970; None when it does not say so in a way that is known here."""
+    try:
+        return not_after(pem.decode("ascii")).timestamp()
+    except (ValueError, UnicodeDecodeError):
+        return None
 
 
 def certificate_names(context: Context) -> list[str]:

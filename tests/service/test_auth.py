@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import queue
 import shutil
 import ssl
 import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from certificates import make_authority, make_certificate
 from headrace.proto.errors import AuthError, ConfigError, UnauthenticatedError, UnavailableError
+from headrace.proto.v1 import data_pb2 as pb
 from headrace.server.service.auth import Scope, parse_tokens, scope_of
 from headrace.server.service.interceptors import is_public
 from rig import Raw, ServerProcess, Trainer, headrace, serving, write_run
@@ -236,3 +240,86 @@ def test_tls_for_the_server_alone_and_a_certificate_that_is_renewed(pki: Pki, tm
         make_certificate(tmp_path, pki.stranger, "mine", "IP:127.0.0.1")
         with Raw(server.address, credentials=wrong) as raw:
             assert raw("GetRun", run="r").run.name == "r"
+
+
+class Streaming:
+    """A StreamBatches call that reads step 0 of run `r` over and over."""
+
+    def __init__(self, channel: grpc.Channel, run_id: str, *, token: str = "") -> None:
+        self._requests: queue.SimpleQueue[pb.StreamBatchesRequest | None] = queue.SimpleQueue()
+        method: Any = channel.stream_stream(
+            "/headrace.v1.DataService/StreamBatches", pb.StreamBatchesRequest.SerializeToString
+        )
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.call = method(iter(self._requests.get, None), timeout=30, metadata=metadata)
+        self._run_id = run_id
+
+    def read(self) -> None:
+        self._requests.put(
+            pb.StreamBatchesRequest(run_id=self._run_id, ranges=[pb.RowRange(step=0, first_slot=0, rows=1)])
+        )
+        assert pb.GetBatchResponse.FromString(next(self.call)).batch.step == 0
+
+    def read_until_refused(self, seconds: float) -> grpc.RpcError:
+        until = time.monotonic() + seconds
+        try:
+            while time.monotonic() < until:
+                self.read()
+                time.sleep(0.1)
+        except grpc.RpcError as error:
+            return error
+        finally:
+            self._requests.put(None)
+        raise AssertionError(f"still served after {seconds} s")
+
+
+def test_a_token_that_is_revoked_ends_the_stream_that_it_opened(guarded: Guarded) -> None:
+    with guarded.as_("report") as raw:
+        trainer = Trainer(raw, job="another").open(takeover=True).take(1)
+        trainer.close()
+    with grpc.insecure_channel(guarded.server.address) as channel:
+        going = Streaming(channel, trainer.opened.run_id, token=SECRETS["read"])
+        kept = Streaming(channel, trainer.opened.run_id, token=SECRETS["report"])
+        going.read()
+        kept.read()
+        token_file(guarded.tokens, {name: token for name, token in SECRETS.items() if name != "read"})
+        os.utime(guarded.tokens, ns=(3, 3))
+        try:
+            error: Any = going.read_until_refused(10)
+            time.sleep(1.1)
+            kept.read()
+            kept.read()
+        finally:
+            token_file(guarded.tokens, SECRETS)
+            os.utime(guarded.tokens, ns=(4, 4))
+    assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "the token is not known" in error.details()
+    assert SECRETS["read"] not in guarded.server.log.read_text()
+
+
+def test_a_certificate_that_ends_ends_the_stream_and_the_calls_of_its_connection(
+    pki: Pki, tmp_path: Path, corpus: Path
+) -> None:
+    extra = (
+        f'[tls]\ncertificate = "{pki.folder}/server.pem"\nkey = "{pki.folder}/server.key"\n'
+        f'client_ca = "{pki.authority}"\n[auth.identities]\nguest = "report"\nbrief = "report"\n'
+    )
+    with serving(tmp_path, [write_run(tmp_path, corpus)], extra=extra) as server:
+        with Raw(server.address, credentials=pki.credentials("guest")) as raw:
+            run_id = Trainer(raw).open().take(1).opened.run_id
+        ends = datetime.now(UTC) + timedelta(seconds=4)
+        make_certificate(pki.folder, pki.authority, "brief", "DNS:brief", ends=ends)
+        with grpc.secure_channel(server.address, pki.credentials("brief")) as channel:
+            stream = Streaming(channel, run_id)
+            stream.read()
+            error: Any = stream.read_until_refused(15)
+            get_run = channel.unary_unary("/headrace.v1.ControlService/GetRun")
+            with pytest.raises(grpc.RpcError) as call:  # over the connection that there is
+                get_run(b"", timeout=5)
+        assert datetime.now(UTC) >= ends
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert "certificate has ended at" in error.details()
+        late: Any = call.value
+        assert late.code() is grpc.StatusCode.UNAUTHENTICATED
+        with Raw(server.address, credentials=pki.credentials("brief")) as raw, pytest.raises(UnavailableError):
+            raw("GetRun", run="r", timeout=3)  # a new connection does not come about
