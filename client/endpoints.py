@@ -33,7 +33,8 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
     # lost would stand in the way of the next try for longer.
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # The bound is that of ids; the edges of documents of one token each would take twice as much as ids of two bytes.
+    ("grpc.max_receive_message_length", 4 * MAX_MESSAGE_BYTES),
     ("grpc.enable_retries", 0),
     # Two loaders of one process do not wait for each other on one connection.
     ("grpc.use_local_subchannel_pool", 1),

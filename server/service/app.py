@@ -64,7 +64,8 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.max_receive_message_length", REQUEST_BYTES),
-    ("grpc.max_send_message_length", 64 << 20),
+    # What bounds a message is `message_bytes`, which counts ids; edges come on top, and one row is always sent.
+    ("grpc.max_send_message_length", 256 << 20),
     # What one connection may have under way; more waits in its client. It bounds what is held for one that never reads.
     ("grpc.max_concurrent_streams", 24),
     ("grpc.so_reuseport", 0),

@@ -1,6 +1,6 @@
 """Serving over loopback beside raw gRPC and a naive server: tokens/s, tokens per CPU-second and latency.
 
-    python tests/bench/bench_serve.py [--quick] [--json]
+    python tests/bench/bench_serve.py [--quick] [--json] [--kib 16 128 1024 4096]
 
 Our server on a corpus of random text with ids of four bytes, the two peers of `serve_peers.py`, and this client, which
 asks all in the same way. `calls` are unary; `stream` is one stream with as many ranges under way, asked for again in
@@ -237,9 +237,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two sizes with 4 in flight, one round")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--kib", type=int, nargs="+", default=[16, 128, 1024, 4096], help="sizes of a range")
     arguments = parser.parse_args()
     keep_freed_memory()
-    sizes, depths = ((128, 1024), (4,)) if arguments.quick else ((16, 128, 1024, 4096), (1, 4, 8))
+    sizes, depths = ((128, 1024), (4,)) if arguments.quick else (tuple(arguments.kib), (1, 4, 8))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         documents = {"a": 40_000, "b": 20_000, "c": 9_000}

@@ -110,7 +110,7 @@ impl Bulk<'_> {
     }
 
     /// Steps for which no domain can be given more than its limit, whatever the order of turns.
-    fn unlimited_steps(&self) -> u64 {
+    pub(super) fn unlimited_steps(&self) -> u64 {
         let floor = least_credit(self.credits);
         let steps_of = |i: usize| {
             let room = i128::from(self.limits[i] - self.counts[i]) << SHARE_BITS;

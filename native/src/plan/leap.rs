@@ -40,19 +40,13 @@ fn land(credits: &[i64], adds: &[i64], batch: u64, steps: u64, back: u64) -> Opt
     let mut spare = Spare::new(credits.len());
     let mut now = least(credits, adds, steps - back);
     for left in (0..back).rev() {
-        add(&mut now, adds);
-        let even = spare.even(&now, sum);
-        if now.iter().zip(even).all(|(least, even)| least >= even) {
-            now.copy_from_slice(even);
+        if spare.step(&mut now, adds, sum) {
             for _ in 0..left {
                 add(&mut now, adds);
                 give(&mut now, batch, &mut spare.counts, &mut spare.order);
             }
             return Some(now);
         }
-        now.iter_mut()
-            .zip(even)
-            .for_each(|(least, even)| *least = (*least).min(*even));
     }
     None
 }
@@ -70,19 +64,31 @@ pub(super) fn least(credits: &[i64], adds: &[i64], steps: u64) -> Vec<i64> {
 }
 
 /// Room for what a step needs.
-struct Spare {
+pub(super) struct Spare {
     even: Vec<i64>,
     counts: Vec<u64>,
     order: Vec<u64>,
 }
 
 impl Spare {
-    fn new(domains: usize) -> Self {
+    pub(super) fn new(domains: usize) -> Self {
         Self {
             even: vec![0; domains],
             counts: vec![0; domains],
             order: Vec::with_capacity(domains),
         }
+    }
+
+    /// Takes lower bounds of the credits over one step; true when they are the credits themselves from here on.
+    pub(super) fn step(&mut self, least: &mut [i64], adds: &[i64], sum: i64) -> bool {
+        add(least, adds);
+        let even = self.even(least, sum);
+        let known = least.iter().zip(even).all(|(least, even)| least >= even);
+        least
+            .iter_mut()
+            .zip(even)
+            .for_each(|(least, even)| *least = (*least).min(*even));
+        known
     }
 
     /// The credits of this sum with the same parts below a window as `near` and a common threshold.

@@ -123,6 +123,53 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Bounds that hold before a step hold after it, also where some of them are the credits themselves.
+    #[test]
+    fn bounds_stay_bounds_and_tell_when_they_are_more(
+        seed: u64, k in 1_usize..8, skew in 0_i32..5, batch in 1_u64..20, below in prop::collection::vec(0_i64..3, 8),
+    ) {
+        let adds: Vec<i64> = random_shares(seed, k, skew).iter().map(|share| share * batch as i64).collect();
+        let excess = adds.iter().sum::<i64>() - batch as i64 * WHOLE;
+        prop_assume!(excess == 0);
+        let (mut credits, mut spare, mut scratch) = (vec![0; k], super::leap::Spare::new(k), Vec::new());
+        let mut least: Vec<i64> = credits.iter().zip(&below).map(|(credit, below)| credit - below * WHOLE).collect();
+        for step in 0..60 {
+            let known = spare.step(&mut least, &adds, 0);
+            super::balanced::add(&mut credits, &adds);
+            give(&mut credits, batch, &mut vec![0; k], &mut scratch);
+            prop_assert!(least.iter().zip(&credits).all(|(least, credit)| least <= credit), "step {}", step);
+            prop_assert!(!known || least == credits, "step {}", step);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// For as many steps as are said to be free of limits, none is passed, in whatever order domains have their turns.
+    #[test]
+    fn unlimited_steps_pass_no_limit(
+        seed: u64, k in 1_usize..8, skew in 0_i32..3, batch in 1_u64..20, limit in 1_u64..60,
+        kept in prop::collection::vec(-2 * WHOLE..2 * WHOLE, 8),
+    ) {
+        let adds: Vec<i64> = random_shares(seed, k, skew).iter().map(|share| share * batch as i64).collect();
+        prop_assume!(adds.iter().sum::<i64>() == batch as i64 * WHOLE);
+        let (mut credits, mut scratch) = (kept[..k].to_vec(), Vec::new());
+        let (limits, mut counts) = (vec![limit; k], vec![0; k]);
+        let bulk = Bulk {
+            credits: &mut credits.clone(), adds: &adds, batch, limits: &limits, counts: &mut counts.clone(), seen: None,
+        };
+        for _ in 0..bulk.unlimited_steps() {
+            super::balanced::add(&mut credits, &adds);
+            give(&mut credits, batch, &mut counts, &mut scratch);
+        }
+        prop_assert!(counts.iter().all(|&count| count <= limit), "{:?} of {}", counts, limit);
+    }
+}
+
 /// Most far steps are leapt to; printed with `-- --nocapture`.
 #[test]
 fn leaps_are_found() {
