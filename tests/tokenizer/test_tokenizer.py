@@ -7,6 +7,7 @@ import multiprocessing
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -61,6 +62,18 @@ def test_batch_on_threads_equals_one_thread() -> None:
     one, two = made().encode_batch(many, threads=1), made().encode_batch(many, threads=4)
     assert np.array_equal(one[0], two[0])
     assert np.array_equal(one[1], two[1])
+
+
+def test_calls_at_once_and_again_give_the_same_ids() -> None:
+    """What threads have met is kept between calls, by whoever takes it next."""
+    rng = random.Random(2)
+    # More distinct pieces than the first tables hold, so that large ones are made and taken over.
+    many = [f"{rng.getrandbits(70):x} {rng.getrandbits(20):x} {TEXT}" for _ in range(3000)]
+    expected = Tokenizer.from_json(made().to_json()).encode_batch(many, threads=1)[0]
+    tokenizer = Tokenizer.from_json(made().to_json())
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda threads: tokenizer.encode_batch(many, threads=threads)[0], [1, 3, 2, 3, 1, 2]))
+    assert all(np.array_equal(ids, expected) for ids in found)
 
 
 @pytest.mark.parametrize("char", ["^", " ", "a", "-", "\n", "中", "\u0301", "7", "\t", "😀", " \n"])

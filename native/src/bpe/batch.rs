@@ -24,7 +24,7 @@ pub fn join(parts: Vec<Result<Batch, String>>) -> Result<Batch, String> {
         .collect::<Result<Vec<Batch>, _>>()?
         .into_iter();
     let (mut all_ids, mut all_ends) = parts.next().unwrap_or_default();
-    all_ids.reserve_exact(parts.as_slice().iter().map(|part| part.0.len()).sum());
+    all_ids.reserve(parts.as_slice().iter().map(|part| part.0.len()).sum());
     for (ids, ends) in parts {
         let start = all_ids.len() as u64;
         all_ids.extend_from_slice(&ids);

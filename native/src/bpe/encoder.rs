@@ -1,43 +1,29 @@
 //! Text to ids and back, exactly as the merges say.
 //!
 //! Pieces are found some sixty at a time, then looked up in the cache of the thread; a new one is cut by `greedy`, or
-//! merged where that can't be, and then remembered. Caches are taken with `try_lock`, and threads are scoped, so a fork at any
-//! moment leaves nothing locked and nothing waited for.
-
-use std::sync::{Mutex, MutexGuard};
+//! merged where that can't be, and then remembered. Threads are scoped, and what they keep is got without waiting, so a
+//! fork at any moment leaves nothing locked and nothing waited for.
 
 use rustc_hash::FxHashMap;
 
 use crate::bpe::batch::{Batch, join, split_evenly};
-use crate::bpe::blocks::Ends;
-use crate::bpe::cache::{Asked, Cache, Sink};
-use crate::bpe::greedy::{Greedy, Trail};
+use crate::bpe::cache::{Asked, Sink};
+use crate::bpe::greedy::Greedy;
+use crate::bpe::memory::{Memories, Memory};
+use crate::bpe::pages::advise;
 use crate::bpe::pattern::Pattern;
 use crate::bpe::piece::{Scratch, merge};
 use crate::bpe::ranks::Ranks;
 
 /// Bytes of text below which one thread encodes a batch.
 const PARALLEL_BYTES: usize = 1 << 18;
-/// Most threads' memories that are kept between calls.
-const KEPT_MEMORIES: usize = 64;
-/// How often a thread tries to get at the kept memories before it goes on without.
-const TRIES: usize = 64;
-
 /// Ids that `encode_each` hands out at once, or a few more.
 const EACH_IDS: usize = 1 << 14;
+/// Bytes of text that give at least one id, mostly.
+const BYTES_AN_ID: usize = 3;
 
 /// Most tokens whose ids fit the tables.
 const MOST_TOKENS: usize = 1 << 21;
-/// What one thread works with: the pieces it has met, and the memory of merging.
-#[derive(Default)]
-struct Memory {
-    cache: Cache,
-    scratch: Scratch,
-    trail: Trail,
-    ends: Ends,
-    asked: Vec<Asked>,
-    ids: Vec<u32>,
-}
 
 /// A tokenizer's tables.
 pub struct Encoder {
@@ -49,7 +35,7 @@ pub struct Encoder {
     /// Which ids their own merges make
     is_whole: Vec<bool>,
     specials: Vec<(Vec<u8>, u32)>,
-    memories: Mutex<Vec<Memory>>,
+    memories: Memories,
 }
 
 type IdsByToken<'a> = FxHashMap<&'a [u8], u32>;
@@ -92,7 +78,7 @@ impl Encoder {
                 .iter()
                 .map(|&id| (tokens[id as usize].clone(), id))
                 .collect(),
-            memories: Mutex::new(Vec::new()),
+            memories: Memories::default(),
         })
     }
 
@@ -101,30 +87,6 @@ impl Encoder {
         let is_special = |id: u32| self.specials.iter().any(|special| special.1 == id);
         let lost = |id: &u32| !self.is_whole[*id as usize] && !is_special(*id);
         (0..self.ends.len() as u32).filter(lost).collect()
-    }
-
-    /// The memories that no thread has now. A thread that was forked away may hold the lock for ever, so it is tried
-    /// for a while and not waited for.
-    fn memories(&self) -> Option<MutexGuard<'_, Vec<Memory>>> {
-        (0..TRIES).find_map(|number| {
-            if number > 0 {
-                std::thread::yield_now();
-            }
-            self.memories.try_lock().ok()
-        })
-    }
-
-    fn take_memory(&self) -> Memory {
-        let kept = self.memories().and_then(|mut kept| kept.pop());
-        kept.unwrap_or_default()
-    }
-
-    fn give_memory(&self, memory: Memory) {
-        if let Some(mut kept) = self.memories()
-            && kept.len() < KEPT_MEMORIES
-        {
-            kept.push(memory);
-        }
     }
 
     /// Ids of each text. Text that looks like a special token is text, unless `allow_special`.
@@ -137,24 +99,39 @@ impl Encoder {
         let bytes: usize = texts.iter().map(|text| text.len()).sum();
         let threads = threads.min(texts.len()).max(1);
         if threads == 1 || bytes < PARALLEL_BYTES {
-            return self.encode_part(texts, allow_special);
+            return self.encode_part(0, texts, allow_special, bytes);
         }
         let parts = split_evenly(texts, bytes / threads + 1);
         let done: Vec<Result<Batch, String>> = std::thread::scope(|scope| {
-            let start = |part| scope.spawn(move || self.encode_part(part, allow_special));
-            let running: Vec<_> = parts.into_iter().map(start).collect();
+            let first = parts[0];
+            let start = |(number, part)| {
+                scope.spawn(move || self.encode_part(number, part, allow_special, 0))
+            };
+            let running: Vec<_> = parts.into_iter().enumerate().skip(1).map(start).collect();
+            let first = self.encode_part(0, first, allow_special, bytes);
             let died = |_| Err("an encoding thread died".into());
-            running
+            let others = running
                 .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(died))
-                .collect()
+                .map(|thread| thread.join().unwrap_or_else(died));
+            std::iter::once(first).chain(others).collect()
         });
         join(done)
     }
 
-    fn encode_part(&self, texts: &[&str], allow_special: bool) -> Result<Batch, String> {
-        let mut memory = self.take_memory();
-        let (mut ids, mut ends) = (Vec::new(), Vec::with_capacity(texts.len()));
+    /// Ids of a part of a batch, with room for those of at least `room` bytes of text.
+    fn encode_part(
+        &self,
+        number: usize,
+        texts: &[&str],
+        allow_special: bool,
+        room: usize,
+    ) -> Result<Batch, String> {
+        let mut memory = self.memories.take(number);
+        let bytes: usize = texts.iter().map(|text| text.len()).sum();
+        // A guess that is mostly enough; the vector grows by itself where it is not.
+        let mut ids = Vec::with_capacity(bytes.max(room) / BYTES_AN_ID);
+        advise(&mut ids);
+        let mut ends = Vec::with_capacity(texts.len());
         for text in texts {
             if allow_special {
                 self.encode_special(text, &mut memory, &mut ids)?;
@@ -163,7 +140,7 @@ impl Encoder {
             }
             ends.push(ids.len() as u64);
         }
-        self.give_memory(memory);
+        self.memories.give(number, memory);
         Ok((ids, ends))
     }
 
@@ -184,8 +161,6 @@ impl Encoder {
                 })
                 .map(|()| sink.finish());
         }
-        // A guess that is mostly enough; the vector grows by itself where it is not.
-        out.reserve(text.len() / 3);
         let mut sink = Sink::new(out);
         let (mut start, mut at) = (0, 0);
         while at < text.len() {
@@ -203,7 +178,7 @@ impl Encoder {
         text: &str,
         each: &mut dyn FnMut(&[u32]) -> Result<(), String>,
     ) -> Result<(), String> {
-        let (mut memory, mut ids) = (self.take_memory(), Vec::new());
+        let (mut memory, mut ids) = (self.memories.take(0), Vec::new());
         let (mut start, mut at) = (0, 0);
         if !self.pattern.is_scanned() {
             self.encode_text(text, &mut memory, &mut ids)?;
@@ -221,7 +196,7 @@ impl Encoder {
             }
         }
         each(&ids)?;
-        self.give_memory(memory);
+        self.memories.give(0, memory);
         Ok(())
     }
 

@@ -4,6 +4,8 @@
 //! as integers and lie beside their value. Memory latency is what such tables cost, so callers prefetch the slots of
 //! many pieces before they look at the first.
 
+use crate::bpe::pages::{Pages, Zeroed};
+
 /// Eight bytes as a word.
 #[inline(always)]
 pub fn word(bytes: &[u8]) -> u64 {
@@ -49,7 +51,7 @@ const MASKS: [[u64; 3]; 16] = {
 };
 
 /// A slot: the words of a key, of which the last is never 0, and those of its value.
-pub trait Slot: Copy + Default {
+pub trait Slot: Zeroed {
     type Key: Copy + PartialEq;
     type Value: Copy;
     fn of(key: &Self::Key, value: Self::Value) -> Self;
@@ -60,12 +62,12 @@ pub trait Slot: Copy + Default {
 }
 
 /// A piece of up to 15 bytes and two words.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 #[repr(align(32))]
 pub struct Narrow([u64; 4]);
 
 /// A piece of 16 to 31 bytes and four words.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 #[repr(align(64))]
 pub struct Wide([u64; 8]);
 
@@ -201,9 +203,13 @@ pub fn prefetch<T>(value: &T) {
     let _ = value;
 }
 
+// SAFETY: both are words, and hold nothing that is dropped.
+unsafe impl Zeroed for Narrow {}
+unsafe impl Zeroed for Wide {}
+
 /// An open-addressing table of slots.
-pub struct Slots<S> {
-    slots: Vec<S>,
+pub struct Slots<S: Slot> {
+    slots: Pages<S>,
     filled: usize,
     most: usize,
 }
@@ -212,7 +218,7 @@ impl<S: Slot> Slots<S> {
     /// A table of at most `most` slots, a power of two.
     pub fn new(most: usize) -> Self {
         Self {
-            slots: vec![S::default(); most.min(1 << 10)],
+            slots: Pages::new(most.min(1 << 10)),
             filled: 0,
             most,
         }
@@ -261,15 +267,15 @@ impl<S: Slot> Slots<S> {
 
     fn make_room(&mut self) {
         if self.slots.len() >= self.most {
-            self.slots.fill(S::default());
+            self.slots = Pages::new(self.most);
             self.filled = 0;
             return;
         }
         let size = self.slots.len() * 4;
-        let old = std::mem::replace(&mut self.slots, vec![S::default(); size]);
-        old.into_iter()
+        let old = std::mem::replace(&mut self.slots, Pages::new(size));
+        old.iter()
             .filter(|slot| !slot.is_empty())
-            .for_each(|slot| self.keep(slot));
+            .for_each(|slot| self.keep(*slot));
     }
 
     /// Bytes of the table.
