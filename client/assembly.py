@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 from headrace.client.batch import Batch
-from headrace.client.buffers import Pool
+from headrace.client.buffers import Buffer, Pool
 from headrace.client.session import Session
 from headrace.client.stage import Stage
 from headrace.client.wire import Part
@@ -20,7 +20,7 @@ Kind = TypeVar("Kind", bound=np.generic)
 
 
 class Assembly:
-    """A step that is being fetched. The caller's lock guards everything but `fill`, which writes to rows of its own.
+    """A step that is being fetched. The caller's lock guards everything but `room` and `fill`: ranges do not overlap.
 
     A step without a known shape lies past the last phase: it is asked for as one row, to be told of the end.
     """
@@ -32,7 +32,6 @@ class Assembly:
         self.error: HeadraceError | None = None
         self._session = session
         self._pool = pool
-        self._known = shape is not None
         if shape is not None and shape.batch % rank.world:
             raise DataLossError(f"step {step}: {shape.batch} rows cannot be shared by {rank.world} ranks")
         self.rows = shape.batch // rank.world if shape is not None else 1
@@ -62,15 +61,12 @@ class Assembly:
     def complete(self) -> bool:
         return self._batch is not None or self.error is not None
 
+    def room(self, first: int, rows: int) -> Buffer:
+        """Where the ids of a range belong."""
+        return self._flat[first * self._row_bytes : (first + rows) * self._row_bytes]
+
     def fill(self, first: int, part: Part) -> None:
-        """Copies a range into the buffer; the only copy of the ids that the client makes."""
-        if not self._known or part.seq_len + 1 != self._columns:
-            raise DataLossError(
-                f"step {self.step}: rows of {part.seq_len} tokens arrived, {self._columns - 1} are due; "
-                "the run's shapes have changed since it was opened"
-            )
-        begin = first * self._row_bytes
-        self._flat[begin : begin + len(part.ids)] = np.frombuffer(part.ids, dtype=np.uint8)
+        """A range whose ids lie in its `room`."""
         self._parts[first] = part
 
     def arrived(self, rows: int) -> bool:

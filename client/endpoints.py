@@ -35,6 +35,8 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # The bound is that of ids; the edges of documents of one token each would take twice as much as ids of two bytes.
     ("grpc.max_receive_message_length", 4 * MAX_MESSAGE_BYTES),
+    # Each frame of a message is an object of its own on the way to Python; measured: a tenth of the client's CPU time.
+    ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.enable_retries", 0),
     # Two loaders of one process do not wait for each other on one connection.
     ("grpc.use_local_subchannel_pool", 1),

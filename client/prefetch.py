@@ -14,26 +14,26 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from headrace.client.assembly import Assembly
 from headrace.client.batch import Batch
 from headrace.client.buffers import Pool
+from headrace.client.calls import Calls
 from headrace.client.endpoints import NoStreamError
 from headrace.client.ledger import Ledger
-from headrace.client.retry import ClosedError, keep_trying
 from headrace.client.session import DigestError, Session
 from headrace.client.settings import Settings
 from headrace.client.stage import Stage
 from headrace.client.stream import Pump, Work
 from headrace.client.wire import Reply
-from headrace.proto.errors import ConflictError, DeadlineError, HeadraceError, OutOfRangeError, UnavailableError
+from headrace.proto.errors import ConflictError, DeadlineError, HeadraceError, UnavailableError
 
 log = logging.getLogger("headrace.client")
 
-# How often rows that arrive changed are asked for again.
-_DIGEST_TRIES = 3
+# For so long steps that were taken are gathered, to ask for as many others at once.
+_GATHER_SECONDS = 0.01
 
 
 class StallError(DeadlineError):
@@ -65,6 +65,8 @@ class _Shared:
     work: deque[Work] = field(default_factory=deque)  # to ask for
     steps: dict[int, Assembly] = field(default_factory=dict)
     cause: str = ""  # newest reason of a failed try
+    gather: int = 1  # ranges to wait for before they are asked for
+    asked: float = 0.0  # when that was last done
 
 
 class Prefetcher:
@@ -96,9 +98,24 @@ class Prefetcher:
 
     def _fetchers(self, *, streams: bool) -> list[threading.Thread]:
         if streams:
-            return [threading.Thread(target=self._pump, name="headrace-stream", daemon=True)]
+            return [threading.Thread(target=self._guarded, args=(self._pump,), name="headrace-stream", daemon=True)]
         names = [f"headrace-fetch-{i}" for i in range(self._settings.in_flight)]
-        return [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        return [threading.Thread(target=self._guarded, args=(self._call,), name=name, daemon=True) for name in names]
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """What a fetching thread does, with its failure told to the trainer."""
+        try:
+            work()
+        except HeadraceError as error:
+            self._die(error)
+        except Exception as error:  # a defect must not leave the trainer waiting on a thread that is gone
+            log.exception("a thread of the loader failed")
+            self._die(HeadraceError(f"a thread of the loader failed: {type(error).__name__}: {error}"))
+
+    def _call(self) -> None:
+        Calls(
+            self._session, self._ledger, self, settings=self._settings, stop=self._stop, confirms=self._confirms
+        ).run()
 
     # ---- the trainer's side ----
 
@@ -127,6 +144,8 @@ class Prefetcher:
         if shared.end is not None and step >= shared.end:
             return True
         self._schedule()
+        if shared.work and shared.work[0][0].step <= step:
+            self._hungry.notify_all()
         assembly = shared.steps.get(step)
         return assembly is not None and assembly.complete
 
@@ -174,9 +193,19 @@ class Prefetcher:
             shared.steps[assembly.step] = assembly
             shared.held += assembly.size
             shared.next_step += 1
-            ranges = list(assembly.ranges(self._settings.message_bytes))
+            ranges = assembly.ranges(self._settings.message_bytes)
             shared.work.extend((assembly, first, rows) for first, rows in ranges)
-            self._hungry.notify(len(ranges))
+        self._tell()
+
+    def _tell(self) -> None:
+        """Wakes who fetches, once there is enough to ask for."""
+        if self._enough():
+            self._hungry.notify(len(self._shared.work))
+
+    def _enough(self) -> bool:
+        shared = self._shared
+        late = time.monotonic() - shared.asked > _GATHER_SECONDS
+        return bool(shared.work) and (late or len(shared.work) >= shared.gather)
 
     def _may_ask(self, step: int) -> bool:
         if self._stop.is_set() or (self._shared.end is not None and step >= self._shared.end):
@@ -197,25 +226,30 @@ class Prefetcher:
             self._threads.extend(workers)
             for worker in workers:
                 worker.start()
-        except HeadraceError as error:
-            self._die(error)
-        except Exception as error:  # a defect must not leave the trainer waiting on a thread that is gone
-            log.exception("a thread of the loader failed")
-            self._die(HeadraceError(f"a thread of the loader failed: {type(error).__name__}: {error}"))
 
     def _die(self, error: HeadraceError) -> None:
         with self._changed:
             self._shared.fatal = error
             self._changed.notify_all()
 
-    def some_work(self, room: int, *, idle: bool, seconds: float) -> list[Work]:
-        """Ranges of `room` bytes at most, waited for; one of any size when `idle`. Empty when the time is over."""
+    def some_work(self, room: int, *, asked: int, seconds: float) -> list[Work]:
+        """Ranges of `room` bytes at most, waited for; one of any size when none is `asked`. May be empty.
+
+        A request costs both sides as much as some 100 KiB of ids. So a trainer that takes steps faster than
+        `_GATHER_SECONDS` has them asked for when half of what may be asked is free.
+        """
         with self._changed:
             self._schedule()
-            if not self._picked(room, idle, take=False):
+            shared = self._shared
+            shared.gather = max(1, (asked + len(shared.work)) // 2) if asked else 1
+            if not self._enough() or not self._picked(room, not asked, take=False):
                 self._hungry.wait(seconds)
                 self._schedule()
-            return self._picked(room, idle, take=True)
+            shared.gather = 1
+            picked = self._picked(room, not asked, take=True)
+            if picked:
+                shared.asked = time.monotonic()
+            return picked
 
     def _picked(self, room: int, idle: bool, *, take: bool) -> list[Work]:
         picked: list[Work] = []
@@ -240,72 +274,21 @@ class Prefetcher:
         self.stats.digest_errors += 1
         log.error("%s%s", error, "; asking again" if again else "")
 
-    # ---- fetching by calls ----
+    # ---- what fetchers ask and tell ----
 
-    def _work(self) -> None:
-        try:
-            while (work := self._next_work()) is not None:
-                assembly, first, rows = work
-                try:
-                    self.received(assembly, first, self._fetch(assembly.step, assembly.first_slot + first, rows))
-                except ClosedError:
-                    return
-                except HeadraceError as error:
-                    self.fail(assembly, error)
-        except Exception as error:  # a defect must not leave the trainer waiting on a thread that is gone
-            log.exception("a thread of the loader failed")
-            self._die(HeadraceError(f"a thread of the loader failed: {type(error).__name__}: {error}"))
-
-    def _next_work(self) -> Work | None:
+    def next_work(self) -> Work | None:
+        """One range, waited for; None when it is time to stop."""
         with self._changed:
             self._schedule()
             while not self._shared.work and not self._stop.is_set():
                 self._hungry.wait()
             return None if self._stop.is_set() else self._shared.work.popleft()
 
-    def _fetch(self, step: int, first_slot: int, rows: int) -> Reply:
-        for left in reversed(range(_DIGEST_TRIES)):
-            try:
-                return keep_trying(
-                    lambda: self._ask(step, first_slot, rows),
-                    settings=self._settings,
-                    stop=self._stop,
-                    note=self.note,
-                    wait=self._pause,
-                )
-            except DigestError as error:
-                self.changed(error, again=bool(left))
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _pause(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Ends early when another thread got an answer: the server is back, and ranks came back spread out already."""
         with self._changed:
             if not self._stop.is_set():
                 self._answered.wait(seconds)
-
-    def _ask(self, step: int, first_slot: int, rows: int) -> Reply:
-        if not self._confirms:
-            return self._observe(step, first_slot, rows)
-        # Always said: a server that was killed may have forgotten what it heard last, and would refuse the step.
-        confirmation = self._ledger.next(always=True)
-        try:
-            reply = self._session.get(step, first_slot, rows, confirmation)
-        except BaseException as error:
-            # Rows that arrived changed were answered: the confirmation was heard.
-            heard = isinstance(error, DigestError)
-            (self._ledger.done if heard else self._ledger.failed)(confirmation)
-            raise
-        self._ledger.done(confirmation)
-        return reply
-
-    def _observe(self, step: int, first_slot: int, rows: int) -> Reply:
-        """A step far above the seal is out of range for a trainer, and not yet there for an observer."""
-        try:
-            return self._session.get(step, first_slot, rows, None)
-        except OutOfRangeError as error:
-            raise UnavailableError(str(error)) from None
 
     def note(self, error: UnavailableError) -> None:
         """A try failed, and there will be another."""
@@ -324,7 +307,7 @@ class Prefetcher:
             self._answered.notify_all()
             self.stats.bytes_received += len(reply.part.ids)
             last = assembly.arrived(reply.part.rows)
-            self._hungry.notify()
+            self._tell()
         if last:
             batch = assembly.finish(self._stage)
             with self._changed:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from headrace.client.buffers import Buffer
 from headrace.client.endpoints import Endpoints
 from headrace.client.launch import Launch, Rank, holder
 from headrace.client.settings import MAX_MESSAGE_BYTES, Settings
 from headrace.client.state import State
 from headrace.client.wire import Bytes, Part, Reply, read_reply, split
-from headrace.native import __version__, row_digests
+from headrace.native import __version__, copy_rows
 from headrace.proto.errors import DataLossError, LimitError, StateMismatchError, UsageError, from_name
 from headrace.proto.v1 import data_pb2
 
@@ -169,8 +171,15 @@ class Session:
         self._settings = settings
         self._names = opened.domains
 
-    def get(self, step: int, first_slot: int, rows: int, confirmation: data_pb2.Confirmation | None) -> Reply:
-        """One try of GetBatch; the reply's rows are those asked for and have the digests that the server names."""
+    def get(
+        self,
+        step: int,
+        first_slot: int,
+        rows: int,
+        confirmation: data_pb2.Confirmation | None,
+        into: Buffer | None = None,
+    ) -> Reply:
+        """One try of GetBatch; the answer is that of `read`."""
         request = data_pb2.GetBatchRequest(
             run_id=self.opened.run_id,
             lease=self.opened.lease,
@@ -181,17 +190,19 @@ class Session:
         )
         doing = f"get slots {first_slot}-{first_slot + rows - 1} of step {step} for rank {self.rank.rank}"
         data = self.endpoints.call("GetBatch", request, timeout=self._settings.call_timeout, doing=doing)
-        return self.read(data, step, first_slot, rows)
+        return self.read(data, step, first_slot, rows, into)
 
-    def read(self, data: Bytes, step: int, first_slot: int, rows: int) -> Reply:
-        """The answer to what was asked for, checked. Raises what a stream says instead of an answer."""
+    def read(self, data: Bytes, step: int, first_slot: int, rows: int, into: Buffer | None = None) -> Reply:
+        """The answer to what was asked for. Its ids are copied to `into`, where one is given, and what lies there then
+        has the digests that the server names. Raises what a stream says instead of an answer.
+        """
         reply = read_reply(data, id_bytes=self.opened.id_bytes)
         if reply.refused is not None:
             doing = f"cannot get slots {first_slot}-{first_slot + rows - 1} of step {step} for rank {self.rank.rank}"
             message = f"{doing} from `{self.endpoints.current}`: {reply.refused.message} ({reply.refused.error})"
             raise from_name(reply.refused.error, reply.refused.code, message)
         if reply.part is not None:
-            self._check(reply.part, step, first_slot, rows)
+            self._check(reply.part, step, first_slot, rows, into)
         return reply
 
     def first_request(self) -> data_pb2.StreamBatchesRequest:
@@ -213,7 +224,7 @@ class Session:
         """Ends the stream that is under way: no answer came in time."""
         self.endpoints.break_streams(f"no answer within {self._settings.call_timeout:g} s")
 
-    def _check(self, part: Part, step: int, first_slot: int, rows: int) -> None:
+    def _check(self, part: Part, step: int, first_slot: int, rows: int, into: Buffer | None) -> None:
         if (part.step, part.first_slot, part.rows) != (step, first_slot, rows):
             raise DataLossError(
                 f"`{self.endpoints.current}` answered slots {part.first_slot}+{part.rows} of step {part.step} "
@@ -223,7 +234,14 @@ class Session:
             self._names = part.domain_names
         if int(part.domains.max(initial=0)) >= len(self._names):
             raise DataLossError(f"step {step}: a row names domain {part.domains.max()} of {len(self._names)}")
-        received = digests_of(part, self.opened.id_bytes, self._names)
+        if into is None:
+            into = np.empty(len(part.ids), dtype=np.uint8)
+        if len(part.ids) != into.size:
+            raise DataLossError(
+                f"step {step}: rows of {part.seq_len} tokens arrived, {into.size // rows // self.opened.id_bytes - 1} "
+                "are due; the run's shapes have changed since it was opened"
+            )
+        received = take_rows(part, into, self.opened.id_bytes, self._names)
         if received != part.row_digests:
             bad = [r for r in range(rows) if received[16 * r : 16 * r + 16] != part.row_digests[16 * r : 16 * r + 16]]
             raise DigestError(
@@ -254,10 +272,11 @@ class DigestError(DataLossError):
     """Rows were received that differ from the digests sent with them."""
 
 
-def digests_of(part: Part, id_bytes: int, names: tuple[str, ...]) -> bytes:
-    """16 bytes a row, made from what was received."""
-    return row_digests(
-        part.ids,
+def take_rows(part: Part, into: Buffer, id_bytes: int, names: tuple[str, ...]) -> bytes:
+    """Copies the ids, and makes 16 bytes a row from the copies; one pass, the only copy that the client makes."""
+    return copy_rows(
+        np.frombuffer(part.ids, dtype=np.uint8),
+        into,
         (part.seq_len + 1) * id_bytes,
         part.edge_ends,
         part.edges,

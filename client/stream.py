@@ -35,7 +35,7 @@ _MOST_ASKED = 1024
 class Desk(Protocol):
     """What hands out work and takes answers: the prefetcher."""
 
-    def some_work(self, room: int, *, idle: bool, seconds: float) -> list[Work]: ...
+    def some_work(self, room: int, *, asked: int, seconds: float) -> list[Work]: ...
     def put_back(self, work: Iterable[Work]) -> None: ...
     def received(self, assembly: Assembly, first: int, reply: Reply) -> None: ...
     def fail(self, assembly: Assembly, error: HeadraceError) -> None: ...
@@ -114,12 +114,12 @@ class Pump:
             with self._lock:
                 room = self._settings.in_flight * self._settings.message_bytes - self._bytes
                 room = 0 if len(self._asked) > _MOST_ASKED else room
-                idle = not self._asked
-            work = self._desk.some_work(room, idle=idle, seconds=_TICK)
+                asked = len(self._asked)
+            work = self._desk.some_work(room, asked=asked, seconds=_TICK)
             if work and self._ask(request, work, number):
                 yield request
                 request = data_pb2.StreamBatchesRequest()
-            elif not idle and time.monotonic() - self._progress > self._settings.call_timeout:
+            elif asked and time.monotonic() - self._progress > self._settings.call_timeout:
                 self._session.break_streams()  # the reader finds it broken, and says why
 
     def _ask(self, request: data_pb2.StreamBatchesRequest, work: list[Work], number: int) -> bool:
@@ -145,7 +145,9 @@ class Pump:
     def _answered(self, asked: _Asked, data: Bytes) -> None:
         assembly, first, rows = asked.work
         try:
-            reply = self._session.read(data, assembly.step, assembly.first_slot + first, rows)
+            reply = self._session.read(
+                data, assembly.step, assembly.first_slot + first, rows, assembly.room(first, rows)
+            )
         except DigestError as error:
             self._ledger.done(asked.confirmation)
             self._changed(asked.work, error)

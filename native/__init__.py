@@ -11,6 +11,7 @@ from headrace.native._native import (
     Texts,
     TokenStore,
     block_sums,
+    copy_rows,
     count_ids,
     count_pieces,
     encode_documents,
@@ -46,6 +47,7 @@ __all__ = [
     "plan_tokens",
     "random_u64",
     # digests
+    "copy_rows",
     "row_digests",
     "step_digest",
     # token store

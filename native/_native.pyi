@@ -21,6 +21,7 @@ __all__ = [
     "permute_many",
     "plan_tokens",
     "random_u64",
+    "copy_rows",
     "row_digests",
     "step_digest",
     "PADDING",
@@ -44,6 +45,18 @@ def random_u64(key: tuple[int, int], counter: int) -> int: ...
 def permute(key: tuple[int, int], n: int, index: int) -> int: ...
 def permute_many(key: tuple[int, int], n: int, indices: _Words) -> _Words: ...
 def plan_tokens(state: _Words) -> _Words: ...
+def copy_rows(
+    ids: npt.NDArray[np.uint8],
+    into: npt.NDArray[np.uint8],
+    row_bytes: int,
+    edge_ends: npt.NDArray[np.uint32],
+    edges: npt.NDArray[np.uint32],
+    names: list[str],
+    domains: npt.NDArray[np.uint32],
+    loss_weights: npt.NDArray[np.float32],
+    mask_ends: npt.NDArray[np.uint32] | None = None,
+    masks: npt.NDArray[np.uint32] | None = None,
+) -> bytes: ...
 def row_digests(
     ids: bytes | bytearray | memoryview,
     row_bytes: int,
