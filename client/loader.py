@@ -21,6 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -51,6 +52,8 @@ class Loader(Iterator[Batch]):
     job, attempt   name of the launch and its restart count; taken from torchrun or Slurm, required when world > 1
     mode           "train" holds the run's lease and confirms; "observe" reads sealed steps only
     takeover       take the lease from another job that still holds it
+    peers          how many processes share this rank (tensor, context, pipeline parallelism); more than these are
+                   warned of, for they would train on the same rows twice
     micro_batches  hand out each step in this many equal parts
     micro_rows     or in parts of this many rows: their number then follows the batch of the phase
     tls, token_file  how to prove who is calling
@@ -72,6 +75,7 @@ class Loader(Iterator[Batch]):
         attempt: int | None = None,
         mode: str = "train",
         takeover: bool = False,
+        peers: int = 1,
         micro_batches: int = 1,
         micro_rows: int | None = None,
         tls: Tls | None = None,
@@ -91,7 +95,9 @@ class Loader(Iterator[Batch]):
         launch = None
         if mode == "train":
             launch = choose_launch(job, attempt, world=self._rank.world, environ=os.environ)
-        self._opening = Opening(run=run, mode=mode, launch=launch, rank=self._rank, takeover=takeover, state=None)
+        self._opening = Opening(
+            run=run, mode=mode, launch=launch, rank=self._rank, takeover=takeover, state=None, peers=peers
+        )
         self._micro_batches = micro_batches
         self._micro_rows = micro_rows
         self._settings = settings or Settings()
@@ -253,6 +259,8 @@ class Loader(Iterator[Batch]):
         if self._closed:
             raise ClosedError(f"the loader of run `{self._opening.run}` is closed")
         endpoints, opened = self._open(self._opening_as(self._opening.mode))
+        for note in opened.notes:
+            log.warning("run `%s`: %s", opened.run, note)
         self._live = Live(
             endpoints,
             opened,
@@ -265,8 +273,7 @@ class Loader(Iterator[Batch]):
         return self._live
 
     def _opening_as(self, mode: str) -> Opening:
-        o = self._opening
-        return Opening(run=o.run, mode=mode, launch=o.launch, rank=o.rank, takeover=o.takeover, state=self._state)
+        return replace(self._opening, mode=mode, state=self._state)
 
     def _open(self, opening: Opening) -> tuple[Endpoints, Opened]:
         endpoints = Endpoints(

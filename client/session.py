@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from headrace.proto.v1 import data_pb2
 
 PACK_BYTES = 1 << 20
 """Answers that are ready share a message up to this size; a larger one would gain nothing and come later."""
+log = logging.getLogger("headrace.client")
+
 MODES = {"train": data_pb2.OPEN_MODE_TRAIN, "observe": data_pb2.OPEN_MODE_OBSERVE}
 
 
@@ -59,6 +62,7 @@ class Opened:
     corpus_digest: bytes
     server_time_us: int
     streams: bool = False
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.id_bytes not in (2, 4) or self.max_rows < 1 or self.lead < 1:
@@ -95,13 +99,17 @@ class Opening:
     rank: Rank
     takeover: bool
     state: State | None
+    peers: int = 1
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise UsageError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
+        if self.peers < 1:
+            raise UsageError(f"peers is how many processes share this rank, at least 1, not {self.peers!r}")
 
     def to_message(self) -> data_pb2.OpenRunRequest:
         job = data_pb2.Job(rank=f"{self.rank.rank}/{self.rank.world}", world=self.rank.world, holder=holder())
+        job.peers = self.peers
         if self.launch:
             job.id, job.attempt = self.launch.job, self.launch.attempt
         return data_pb2.OpenRunRequest(
@@ -158,6 +166,7 @@ def open_run(endpoints: Endpoints, opening: Opening, *, timeout: float) -> Opene
         corpus_digest=answer.corpus_digest,
         server_time_us=answer.server_time_us,
         streams=answer.streams,
+        notes=tuple(answer.notes),
     )
 
 
@@ -197,6 +206,8 @@ class Session:
         has the digests that the server names. Raises what a stream says instead of an answer.
         """
         reply = read_reply(data, id_bytes=self.opened.id_bytes)
+        if reply.note:
+            log.warning("run `%s`: %s", self.opened.run, reply.note)
         if reply.refused is not None:
             doing = f"cannot get slots {first_slot}-{first_slot + rows - 1} of step {step} for rank {self.rank.rank}"
             message = f"{doing} from `{self.endpoints.current}`: {reply.refused.message} ({reply.refused.error})"

@@ -58,6 +58,7 @@ class Reply:
     seal: int
     confirmed: int
     refused: data_pb2.Refused | None = None
+    note: str = ""
 
 
 def split(data: bytes) -> list[memoryview]:
@@ -93,6 +94,7 @@ def read_reply(data: Bytes, *, id_bytes: int) -> Reply:
         seal=outer.seal,
         confirmed=outer.confirmed,
         refused=outer.refused if outer.HasField("refused") else None,
+        note=outer.note,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from headrace.client.batch import Batch
+from headrace.client.torch import TensorBatch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,6 +25,7 @@ class Options:
     folder: Path
     trace: Path | None
     save_every: int
+    print_every: int
 
 
 def options(description: str | None) -> Options:
@@ -34,6 +36,7 @@ def options(description: str | None) -> Options:
     parser.add_argument("--folder", type=Path, default=Path("checkpoints"))
     parser.add_argument("--trace", type=Path, help="write a line a step: step, first slot, digests of the rows")
     parser.add_argument("--save-every", type=int, default=5)
+    parser.add_argument("--print-every", type=int, default=1, help="plain: print the losses every so many steps")
     return Options(**vars(parser.parse_args()))
 
 
@@ -63,6 +66,17 @@ def mean_loss(logits: Tensor, labels: Tensor, loss_weight: Tensor) -> Tensor:
     losses = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
     weights = loss_weight[:, None].expand_as(labels).flatten() * (labels.flatten() >= 0)
     return (losses * weights).sum() / weights.sum().clamp_min(1)
+
+
+def losses_of(logits: Tensor, batch: TensorBatch) -> str:
+    """Mean loss of each domain's rows in a batch, in nats a token."""
+    losses = functional.cross_entropy(logits.transpose(1, 2).float(), batch.labels, reduction="none")
+    told = []
+    for index in batch.domain.unique().tolist():
+        rows = batch.domain == index
+        tokens = (batch.labels[rows] >= 0).sum().clamp_min(1)
+        told.append(f"{batch.domain_names[index]} {(losses[rows].sum() / tokens).item():.3f}")
+    return ", ".join(told)
 
 
 def trace(path: Path | None, batch: Batch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 
 import torch
-from headrace.client.examples.common import Model, Options, mean_loss, options, replace_durably, trace
+from headrace.client.examples.common import Model, Options, losses_of, mean_loss, options, replace_durably, trace
 from headrace.client.torch import Loader
 
 
@@ -27,6 +27,8 @@ def train(chosen: Options) -> None:
         for batch in loader:
             logits = model(batch.input_ids, batch.position_ids, batch.document_ids)
             mean_loss(logits, batch.labels, batch.loss_weight).backward()
+            if batch.step % chosen.print_every == 0:
+                print(f"step {batch.step}: loss {losses_of(logits.detach(), batch)}", flush=True)
             optimizer.step()
             optimizer.zero_grad()
             trace(chosen.trace, batch.host)

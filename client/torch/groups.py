@@ -67,6 +67,13 @@ def place_in_mesh(mesh: DeviceMesh, dimensions: Sequence[str] | None = None) -> 
     )
 
 
+def peers_of(world: int | None) -> int:
+    """How many processes share a data-parallel rank, as far as torch.distributed knows."""
+    if not (world and dist.is_available() and dist.is_initialized()):
+        return 1
+    return max(1, dist.get_world_size() // world)
+
+
 def shared_job() -> str:
     """One random name that all processes of the default group agree on: for launchers that name no job."""
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"

@@ -15,7 +15,7 @@ from headrace.client.prefetch import Stats
 from headrace.client.session import Opened
 from headrace.client.settings import Settings, Tls
 from headrace.client.torch.batch import TensorBatch
-from headrace.client.torch.groups import Place, place_in_group, place_in_mesh, shared_job
+from headrace.client.torch.groups import Place, peers_of, place_in_group, place_in_mesh, shared_job
 from headrace.client.torch.losses import LossSums
 from headrace.client.torch.stage import stage_for
 from torch import Tensor
@@ -27,7 +27,8 @@ class Loader(Iterator[TensorBatch]):
     """Tensors of a run for one data-parallel rank. Arguments and errors are those of `headrace.client.Loader`.
 
     With `device` the tensors lie there: for a CUDA device ids are received into pinned memory and cross on a stream of
-    their own while the trainer computes; labels, masks and positions are made on the device.
+    their own while the trainer computes; labels, masks and positions are made on the device. `peers` is by default what
+    the processes of `torch.distributed` come to for each data-parallel rank.
 
     It has `state_dict` and `load_state_dict`, so `torch.distributed.checkpoint` saves it as it saves a model.
     """
@@ -43,6 +44,7 @@ class Loader(Iterator[TensorBatch]):
         attempt: int | None = None,
         mode: str = "train",
         takeover: bool = False,
+        peers: int | None = None,
         micro_batches: int = 1,
         micro_rows: int | None = None,
         tls: Tls | None = None,
@@ -60,6 +62,7 @@ class Loader(Iterator[TensorBatch]):
             attempt=attempt,
             mode=mode,
             takeover=takeover,
+            peers=peers if peers is not None else peers_of(world),
             micro_batches=micro_batches,
             micro_rows=micro_rows,
             tls=tls,

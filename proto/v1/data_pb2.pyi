@@ -16,18 +16,20 @@ OPEN_MODE_TRAIN: OpenMode
 OPEN_MODE_OBSERVE: OpenMode
 
 class Job(_message.Message):
-    __slots__ = ("id", "attempt", "rank", "world", "holder")
+    __slots__ = ("id", "attempt", "rank", "world", "holder", "peers")
     ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
     id: str
     attempt: int
     rank: str
     world: int
     holder: str
-    def __init__(self, id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[str] = ..., world: _Optional[int] = ..., holder: _Optional[str] = ...) -> None: ...
+    peers: int
+    def __init__(self, id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[str] = ..., world: _Optional[int] = ..., holder: _Optional[str] = ..., peers: _Optional[int] = ...) -> None: ...
 
 class State(_message.Message):
     __slots__ = ("schema", "run_id", "spec_digest", "plan_hash", "next_step")
@@ -60,7 +62,7 @@ class OpenRunRequest(_message.Message):
     def __init__(self, run: _Optional[str] = ..., mode: _Optional[_Union[OpenMode, str]] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ..., takeover: bool = ..., client_version: _Optional[str] = ...) -> None: ...
 
 class OpenRunResponse(_message.Message):
-    __slots__ = ("run_id", "lease", "spec_digest", "plan_hash", "next_step", "seal", "confirmed", "lead", "end_step", "domains", "vocab_size", "pad_id", "id_bytes", "shapes", "max_rows", "server_version", "tokenizer_digest", "corpus_digest", "server_time_us", "streams")
+    __slots__ = ("run_id", "lease", "spec_digest", "plan_hash", "next_step", "seal", "confirmed", "lead", "end_step", "domains", "vocab_size", "pad_id", "id_bytes", "shapes", "max_rows", "server_version", "tokenizer_digest", "corpus_digest", "server_time_us", "streams", "notes")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +83,7 @@ class OpenRunResponse(_message.Message):
     CORPUS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SERVER_TIME_US_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     lease: str
     spec_digest: bytes
@@ -101,7 +104,8 @@ class OpenRunResponse(_message.Message):
     corpus_digest: bytes
     server_time_us: int
     streams: bool
-    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., next_step: _Optional[int] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., domains: _Optional[_Iterable[str]] = ..., vocab_size: _Optional[int] = ..., pad_id: _Optional[int] = ..., id_bytes: _Optional[int] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., max_rows: _Optional[int] = ..., server_version: _Optional[str] = ..., tokenizer_digest: _Optional[bytes] = ..., corpus_digest: _Optional[bytes] = ..., server_time_us: _Optional[int] = ..., streams: bool = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., spec_digest: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., next_step: _Optional[int] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., lead: _Optional[int] = ..., end_step: _Optional[int] = ..., domains: _Optional[_Iterable[str]] = ..., vocab_size: _Optional[int] = ..., pad_id: _Optional[int] = ..., id_bytes: _Optional[int] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., max_rows: _Optional[int] = ..., server_version: _Optional[str] = ..., tokenizer_digest: _Optional[bytes] = ..., corpus_digest: _Optional[bytes] = ..., server_time_us: _Optional[int] = ..., streams: bool = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Shape(_message.Message):
     __slots__ = ("from_step", "to_step", "batch", "seq_len")
@@ -154,20 +158,22 @@ class GetBatchRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., step: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., confirmation: _Optional[_Union[Confirmation, _Mapping]] = ...) -> None: ...
 
 class GetBatchResponse(_message.Message):
-    __slots__ = ("batch", "end", "refused", "seal", "confirmed", "more")
+    __slots__ = ("batch", "end", "refused", "seal", "confirmed", "more", "note")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     SEAL_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     batch: Batch
     end: End
     refused: Refused
     seal: int
     confirmed: int
     more: _containers.RepeatedCompositeFieldContainer[GetBatchResponse]
-    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., more: _Optional[_Iterable[_Union[GetBatchResponse, _Mapping]]] = ...) -> None: ...
+    note: str
+    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., more: _Optional[_Iterable[_Union[GetBatchResponse, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
 
 class RowRange(_message.Message):
     __slots__ = ("step", "first_slot", "rows")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 from headrace.proto.errors import ConflictError, FencedError, UsageError
@@ -22,7 +22,8 @@ LAPSE_US = 60_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenLease:
-    """One rank's wish to train: `next_step` is where it starts, `takeover` takes the lease from another job."""
+    """One rank's wish to train: `next_step` is where it starts, `takeover` takes the lease from another job, `peers` is
+    how many processes share the rank."""
 
     job: str
     attempt: int
@@ -31,6 +32,7 @@ class OpenLease:
     holder: str
     next_step: int
     takeover: bool = False
+    peers: int = 1
 
     def __post_init__(self) -> None:
         if not self.job or len(self.job) > 256 or len(self.label) > 64 or len(self.holder) > 256:
@@ -41,11 +43,17 @@ class OpenLease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Granted:
-    """The secret of a lease (never stored in clear), and the lease as it stands now."""
+    """The secret of a lease (never stored in clear), and the lease as it stands now.
+
+    `first` when it was taken by this wish, not joined; `doubles` are the other processes that hold the same rank, when
+    there are more than share it.
+    """
 
     secret: str
     token: bytes
     lease: LeaseRecord
+    first: bool = False
+    doubles: tuple[RankRecord, ...] = field(default=())
 
 
 def token_of(secret: str) -> bytes:
@@ -123,13 +131,28 @@ def grant(connection: sa.Connection, run_id: str, wish: OpenLease, now_us: int) 
     lease = read_lease(connection, run_id)
     known = sa.select(attempts.c.attempt).where(attempts.c.run_id == run_id, attempts.c.job == wish.job)
     newest = connection.execute(known).scalar_one_or_none()
-    if not joins(lease, -1 if newest is None else newest, wish, now_us):
+    joined = joins(lease, -1 if newest is None else newest, wish, now_us)
+    doubles = doubles_of(lease, wish, now_us) if lease is not None and joined else ()
+    if not joined:
         _take(connection, run_id, wish, newest, now_us)
     secret = secrets.token_hex(16)
     _write_rank(connection, run_id, wish, token_of(secret), now_us)
     granted = read_lease(connection, run_id)
     assert granted is not None
-    return Granted(secret=secret, token=token_of(secret), lease=granted)
+    return Granted(secret=secret, token=token_of(secret), lease=granted, first=not joined, doubles=doubles)
+
+
+def doubles_of(lease: LeaseRecord, wish: OpenLease, now_us: int) -> tuple[RankRecord, ...]:
+    """Other processes that hold the rank and were heard of late; none while all fit among its peers.
+
+    They are no reason to refuse: one that was killed a moment ago looks the same as one that still trains.
+    """
+    others = tuple(
+        rank
+        for rank in lease.open_ranks
+        if rank.label == wish.label and rank.holder != wish.holder and now_us - rank.heard_us <= LAPSE_US
+    )
+    return others if len(others) >= wish.peers else ()
 
 
 def _take(connection: sa.Connection, run_id: str, wish: OpenLease, newest: int | None, now_us: int) -> None:

@@ -31,7 +31,13 @@ from headrace.server.service.auth import Scope, require
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.logs import told
 from headrace.server.service.metrics import Metrics
-from headrace.server.service.opening import check_state, check_world, open_answer
+from headrace.server.service.opening import (
+    check_state,
+    check_world,
+    note_of_beginning,
+    note_of_double,
+    open_answer,
+)
 from headrace.server.service.received import Received
 from headrace.server.service.registry import Registry
 from headrace.server.service.rows import Answer, StepRows, build_rows, encode_answer
@@ -63,10 +69,10 @@ class DataService:
                 await handle.refresh()
             check_state(handle.view, request.state)
         check_world(handle.view, max(1, request.job.world), next_step)
-        secret = ""
+        secret, notes = "", ()
         if request.mode == pb.OPEN_MODE_TRAIN:
             require(Scope.REPORT, "training")
-            secret = await _take_lease(handle, request, next_step)
+            secret, notes = await _take_lease(handle, request, next_step)
             await handle.wait(lambda view: view.run.seal > next_step or view.run.seal == view.plan.end, 0.5)
         elif request.mode != pb.OPEN_MODE_OBSERVE:
             raise UsageError("mode is not set; open a run to train (OPEN_MODE_TRAIN) or to observe (OPEN_MODE_OBSERVE)")
@@ -77,12 +83,14 @@ class DataService:
             next_step=next_step,
             message_bytes=self._message_bytes,
             server_version=__version__,
+            notes=notes,
         )
 
     async def GetBatch(self, request: pb.GetBatchRequest, context: Context) -> bytes:  # noqa: N802
         handle = await self._registry.by_id(request.run_id)
         await self._hear(handle, request.lease, request.confirmation if request.HasField("confirmation") else None)
-        return b"".join(await self._answer(handle, request, context))
+        note = _note(handle, token_of(request.lease)) if request.lease else b""
+        return b"".join((note, *await self._answer(handle, request, context)))
 
     async def StreamBatches(  # noqa: N802
         self, requests: AsyncIterator[pb.StreamBatchesRequest], context: Context
@@ -99,7 +107,7 @@ class DataService:
         async def answer(wanted: pb.RowRange) -> Answer:
             if opened.lease:  # it may have been fenced since it was asked for
                 await opened.run.judge(opened.token)
-            return await self._answer(opened.run, wanted, context)
+            return (_note(opened.run, opened.token), *await self._answer(opened.run, wanted, context))
 
         def ready(wanted: pb.RowRange) -> int | None:
             return self._ready(opened, wanted)
@@ -211,7 +219,14 @@ class Opened:
 _OBSERVERS = "an observer never confirms a step; open the run with OPEN_MODE_TRAIN to train on it"
 
 
-async def _take_lease(handle: RunHandle, request: pb.OpenRunRequest, next_step: int) -> str:
+def _note(handle: RunHandle, token: bytes) -> bytes:
+    """What a rank is to be warned of, to stand before any answer: protobuf takes what follows for the same message."""
+    note = handle.notes.pop(token, "")
+    return pb.GetBatchResponse(note=note).SerializeToString() if note else b""
+
+
+async def _take_lease(handle: RunHandle, request: pb.OpenRunRequest, next_step: int) -> tuple[str, tuple[str, ...]]:
+    """The secret of the lease, and what the trainer should be warned of."""
     job = request.job
     world = max(1, job.world)
     if not job.id and world > 1:
@@ -229,8 +244,17 @@ async def _take_lease(handle: RunHandle, request: pb.OpenRunRequest, next_step: 
         holder=job.holder or "unnamed process",
         next_step=next_step,
         takeover=request.takeover,
+        peers=max(1, job.peers),
     )
-    return (await handle.open_lease(wish)).secret
+    confirmed = handle.confirmed
+    granted = await handle.open_lease(wish)
+    notes = [note_of_double(wish, granted.doubles)] if granted.doubles else []
+    if granted.first and confirmed and not request.HasField("state"):
+        notes.append(note_of_beginning(handle.view.run.name, confirmed))
+    for note in notes:
+        logger.warning("run %s: %s", handle.view.run.name, note, extra=told("warned", run=handle.view.run.name))
+    handle.notes.update((rank.token, note_of_double(wish, granted.doubles)) for rank in granted.doubles)
+    return granted.secret, tuple(notes)
 
 
 async def _sealed(handle: RunHandle, step: int, context: Context) -> View:

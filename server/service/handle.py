@@ -62,6 +62,7 @@ class RunHandle:
         self._bad_blocks = bad_blocks
         self._away = ""
         self._words: dict[bytes, int] = {}
+        self.notes: dict[bytes, str] = {}  # what a rank is to be warned of with its next answer
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
         self._written = 0.0

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from headrace.proto.errors import ConflictError, StateMismatchError
 from headrace.proto.v1 import data_pb2 as pb
+from headrace.server.control.leases import OpenLease
+from headrace.server.control.records import RankRecord
 from headrace.server.service.view import View
 
 STATE_SCHEMA = 1
@@ -76,8 +79,27 @@ def check_world(view: View, world: int, next_step: int) -> None:
             )
 
 
+def note_of_double(wish: OpenLease, others: Sequence[RankRecord]) -> str:
+    """For both sides: two processes hold one rank of one attempt."""
+    names = ", ".join(rank.holder for rank in others)
+    return (
+        f"rank {wish.label} of attempt {wish.attempt} of job `{wish.job}` was opened by {wish.holder} while {names} "
+        "held it: where both still run they train on the same rows twice; stop one, or give the newer launch a higher "
+        "attempt, which fences the older (processes that share a rank say so with peers=)"
+    )
+
+
+def note_of_beginning(run: str, confirmed: int) -> str:
+    """A job without a state begins a run that has been trained on."""
+    return (
+        f"run `{run}` has {confirmed} confirmed steps, but this job names no state and begins at step 0: steps 0 to "
+        f"{confirmed - 1} are trained on once more; to go on, load the checkpoint's state (`load_state_dict`) before "
+        f"the first batch; for a run of its own, `headrace run branch {run} NEW --at STEP`"
+    )
+
+
 def open_answer(
-    view: View, *, lease: str, next_step: int, message_bytes: int, server_version: str
+    view: View, *, lease: str, next_step: int, message_bytes: int, server_version: str, notes: Sequence[str] = ()
 ) -> pb.OpenRunResponse:
     """The answer to OpenRun for this view."""
     corpus = view.library.base
@@ -107,4 +129,5 @@ def open_answer(
         corpus_digest=corpus.digest,
         server_time_us=time.time_ns() // 1000,
         streams=True,
+        notes=notes,
     )

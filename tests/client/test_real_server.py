@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -234,3 +237,47 @@ def test_nothing_was_received_that_was_not_sent(server: ServerProcess) -> None:
     """Runs last: every digest that the loaders of this module returned was equal to the one sent."""
     log = server.log.read_text()
     assert not re.search("received other bytes", log)
+
+
+ONE_STEP = """
+import sys
+from headrace.client import Loader
+with Loader(sys.argv[1], sys.argv[2], job="j", attempt=0, peers=int(sys.argv[3])) as loader:
+    next(loader)
+"""
+
+
+@pytest.mark.parametrize("peers", [1, 2])
+def test_two_processes_that_hold_one_rank_are_both_warned(
+    runs: Runs, caplog: pytest.LogCaptureFixture, peers: int
+) -> None:
+    name = runs.make(f"twice-{peers}")
+    with runs.loader(name, job="j", attempt=0, peers=peers) as loader:
+        next(loader)
+        command = [sys.executable, "-c", ONE_STEP, runs.server.address, name, str(peers)]
+        other = subprocess.run(command, capture_output=True, text=True, check=True)
+        for _ in range(20):
+            next(loader)
+    told = [record.getMessage() for record in caplog.records if "same rows twice" in record.getMessage()]
+    assert len(told) == (peers == 1)
+    assert ("same rows twice; stop one" in other.stderr) == (peers == 1)
+    assert all(f"pid {os.getpid()} held it" in words for words in (*told, *filter(None, [other.stderr])))
+
+
+def test_a_job_without_a_state_is_warned_of_what_is_confirmed(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+    name = runs.make("begun")
+    with runs.loader(name, job="a") as loader:
+        for _ in range(3):
+            next(loader)
+        state = loader.state_dict()
+    assert not caplog.records
+    with runs.loader(name, job="b") as resumed:
+        resumed.load_state_dict(state)
+        next(resumed)
+    assert not caplog.records
+    with runs.loader(name, job="c") as anew:
+        assert next(anew).step == 0
+    (record,) = caplog.records
+    assert "has 4 confirmed steps" in record.getMessage()
+    assert "load_state_dict" in record.getMessage()
+    assert f"headrace run branch {name}" in record.getMessage()
