@@ -16,8 +16,10 @@ from typing import Any
 
 import grpc
 from headrace.client import fork
+from headrace.client.dial import dial
 from headrace.client.settings import MAX_MESSAGE_BYTES, Settings, Tls
 from headrace.proto.errors import DeadlineError, HeadraceError, UnavailableError, UsageError, from_rpc
+from headrace.proto.transport import NO_DETAILS, explained
 
 log = logging.getLogger("headrace.client")
 
@@ -69,6 +71,8 @@ class Endpoints:
         self._lock = threading.RLock()
         self._at = start % len(self._addresses)
         self._channels: dict[str, grpc.Channel] = {}
+        self._lost: set[str] = set()  # addresses whose connection broke: to be dialled anew
+        self._dialling = threading.Lock()
         self._streams: dict[Any, str] = {}  # calls under way, and why they were broken
         self._files: tuple[int, ...] = ()
         self._closed = False
@@ -87,7 +91,8 @@ class Endpoints:
         HeadraceError that the status stands for.
         """
         metadata = self._token.metadata() if self._token else None
-        address = self.current
+        address, channel = self.current, None
+        self._dial_lost()
         try:
             with fork.gate():
                 address, channel = self._use()
@@ -97,6 +102,7 @@ class Endpoints:
         except grpc.RpcError as error:
             failure, moved = _judge(error, doing=doing, endpoint=address)
             if moved:
+                self._drop(address, channel, error)
                 self._move_on(address)
             raise failure from None
         except ValueError as error:  # the channel was closed under us
@@ -106,7 +112,8 @@ class Endpoints:
         """One try of a DataService method that streams both ways: its answers as they come. Raises as `call` does, and
         NoStreamError where there is no such method."""
         metadata = self._token.metadata() if self._token else None
-        address, call = self.current, None
+        address, channel, call = self.current, None, None
+        self._dial_lost()
         try:
             with fork.gate():
                 address, channel = self._use()
@@ -121,6 +128,7 @@ class Endpoints:
                 raise NoStreamError(f"`{address}` has no {method}") from None
             failure, moved = _judge(error, doing=doing, endpoint=address)
             if moved or why:
+                self._drop(address, channel, error, silent=bool(why))
                 self._move_on(address)
             raise DeadlineError(f"cannot {doing} from `{address}`: {why}") if why else failure from None
         except ValueError as error:  # the channel was closed under us
@@ -148,6 +156,45 @@ class Endpoints:
                 self._files = _changes(self._tls)
                 self._channels[address] = open_channel(address, self._tls, self._options)
             return address, self._channels[address]
+
+    def _drop(self, address: str, channel: grpc.Channel | None, error: grpc.RpcError, *, silent: bool = False) -> None:
+        """Gives up the connection that a call has found broken, or silent; the next call dials."""
+        call: Any = error
+        details = call.details() or ""
+        # What is known as a transport's words; a proxy may say UNAVAILABLE over a connection that stands.
+        known = call.code() is grpc.StatusCode.UNAVAILABLE and explained(call.code(), details) not in (
+            details,
+            NO_DETAILS,
+        )
+        if not (silent or known):
+            return
+        with self._lock:
+            if channel is None or self._channels.get(address) is not channel:
+                return  # another call has done it
+            del self._channels[address]
+            self._lost.add(address)
+        channel.close()
+
+    def _dial_lost(self) -> None:
+        """Connects anew, where the connection was lost."""
+        if self.current not in self._lost:
+            return
+        with self._dialling:
+            address = self.current
+            if address not in self._lost or self._closed:
+                return
+            made = dial(lambda: self._open(address), given_up=lambda: self._closed)
+            with self._lock:
+                self._lost.discard(address)
+                old, self._channels[address] = self._channels.get(address), made
+            for channel in (old, made if self._closed else None):
+                if channel is not None:
+                    channel.close()
+
+    def _open(self, address: str) -> grpc.Channel:
+        with fork.gate():
+            self._files = _changes(self._tls)
+            return open_channel(address, self._tls, self._options)
 
     def _move_on(self, failed: str) -> None:
         with self._lock:

@@ -75,6 +75,7 @@ class Pump:
     def run(self) -> None:
         """Returns when told to stop. Raises what no other stream would mend."""
         while not self._stop.is_set():
+            begun = time.monotonic()
             try:
                 self._stream()
             except UnavailableError as error:
@@ -82,10 +83,12 @@ class Pump:
                     self._desk.note(error)
             finally:
                 self._give_back()
-            self._rest()
+            self._rest(time.monotonic() - begun)
 
-    def _rest(self) -> None:
-        self._stop.wait(random.uniform(0, self._pause))
+    def _rest(self, rested: float = 0.0) -> None:
+        """A pause, less what the try itself has taken; never none, for all ranks lose a server at one moment."""
+        pause = random.uniform(0, self._pause)
+        self._stop.wait(max(pause - rested, random.uniform(0, self._settings.backoff)))
         self._pause = min(2 * self._pause, self._settings.backoff_max)
 
     def _stream(self) -> None:
@@ -115,7 +118,7 @@ class Pump:
                 room = self._settings.in_flight * self._settings.message_bytes - self._bytes
                 room = 0 if len(self._asked) > _MOST_ASKED else room
                 asked = len(self._asked)
-            work = self._desk.some_work(room, asked=asked, seconds=_TICK)
+            work = self._desk.some_work(room, asked=asked, seconds=min(_TICK, self._settings.call_timeout / 4))
             if work and self._ask(request, work, number):
                 yield request
                 request = data_pb2.StreamBatchesRequest()

@@ -53,11 +53,14 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 
+NO_DETAILS = "no details"
+
+
 def explained(code: grpc.StatusCode, details: str) -> str:
     """The cause and the remedy of a call that no Headrace server answered; `details` as they are when none is known."""
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return (
-            f"the server there does not know this call ({details or 'no details'}); it is another kind of server, or "
+            f"the server there does not know this call ({details or NO_DETAILS}); it is another kind of server, or "
             "older than this client"
         )
     if code is grpc.StatusCode.UNAVAILABLE:
@@ -66,4 +69,4 @@ def explained(code: grpc.StatusCode, details: str) -> str:
                 return meaning
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "no answer came in time; the server is busy or stopped, or the network to it is cut"
-    return details or "no details"
+    return details or NO_DETAILS
