@@ -69,7 +69,7 @@ class DataService:
                 await handle.refresh()
             check_state(handle.view, request.state)
         check_world(handle.view, max(1, request.job.world), next_step)
-        secret, notes = "", ()
+        secret, notes = "", tuple[str, ...]()
         if request.mode == pb.OPEN_MODE_TRAIN:
             require(Scope.REPORT, "training")
             secret, notes = await _take_lease(handle, request, next_step)
