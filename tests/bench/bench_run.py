@@ -180,7 +180,7 @@ def measure(quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path, url = make_run(folder)
-        with serving(folder, [path]) as server:
+        with serving(folder, [path], extra="changes_per_second = 0") as server:
             found, state = resuming(server, url, 3 if quick else 15)
             found |= swapping(server, state, 5 if quick else 50)
             for clients in (64,) if quick else (64, 512):
