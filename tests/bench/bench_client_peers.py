@@ -10,8 +10,8 @@ PYTHON is an interpreter in which the others are installed, apart from this proj
 A corpus of random text is built and served by the real server in a process of its own; the same windows are written in
 each tool's own format. All figures are of the trainer's process alone. The work of Headrace's server
 is not in them, though the others do theirs in the trainer; `bench_serve.py` measures what it costs. Headrace's batches
-are checked against their digests and confirmed. None of the others checks what it reads, changes weights while it runs,
-or crosses a network; torchdata nodes copies from a memory map twice and does nothing else.
+are checked against their digests and confirmed. The others read local files and mix at fixed weights, and none of them
+is asked here to verify checksums. Only Headrace's ids cross a socket.
 Tools take turns; figures are medians. A tool that is not installed is left out with the reason.
 """
 
