@@ -4,14 +4,16 @@ A window is [first, end) steps, at least max(lead, 100) of them, all settled (ev
 are summed, the method advances from the weights in force, the guardrails bound the result, and there is one decision:
 
     push / propose   new weights
-    hold             the change is too small to matter, or the window comes late
-    freeze           the window must not be trusted: a domain with weight has no usable loss, too few steps were
-                     reported, the run diverges, or the guardrails cannot be met; the weights stay as they are and the
-                     method learns nothing
+    hold             the change is too small to matter, the window comes late, or the last push has not held for half of
+                     it: pushes that are slow to take effect never add up
+    freeze           the window must not be trusted: a domain with weight has no usable loss or too many unusable ones,
+                     too few steps were reported, the run diverges, or the guardrails cannot be met; the weights stay
+                     as they are and the method learns nothing
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,7 +34,8 @@ class Window:
 
     reported: steps that had a report at all; weights: those in force; late: a newer window was settled too when this
     one was looked at, so nothing may be pushed for it; served, sizes: real tokens the run has served by domain when it
-    was looked at, and tokens of each domain, as far as the server knows.
+    was looked at, and tokens of each domain, as far as the server knows; spoilt: the part of a domain's values that had
+    to be left out, where any had; pushed: the step from which the last push of this mixer holds, -1 without one.
     """
 
     first: int
@@ -43,6 +46,8 @@ class Window:
     late: bool = False
     served: Weights = field(default_factory=dict)
     sizes: Weights = field(default_factory=dict)
+    spoilt: Weights = field(default_factory=dict)
+    pushed: int = -1
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it."""
@@ -55,6 +60,8 @@ class Window:
             "late": self.late,
             "served": self.served,
             "sizes": self.sizes,
+            "spoilt": self.spoilt,
+            "pushed": self.pushed,
         }
 
     @staticmethod
@@ -69,6 +76,8 @@ class Window:
             late=document["late"],
             served=document.get("served", {}),
             sizes=document.get("sizes", {}),
+            spoilt=document.get("spoilt", {}),
+            pushed=document.get("pushed", -1),
         )
 
 
@@ -112,10 +121,19 @@ def gather(
     late: bool = False,
     served: Mapping[str, float] | None = None,
     sizes: Mapping[str, float] | None = None,
+    pushed: int = -1,
 ) -> Window:
     """The window of the reports whose steps lie in [first, end); bad values are left out of the sums, step by step."""
     inside = [report for report in reports if first <= report.step < end]
-    good = [screen(report, weights, after=-1).report for report in inside]
+    screened = [screen(report, weights, after=-1) for report in inside]
+    good = [each.report for each in screened]
+    values = Counter(name for report in inside for name, value in report.domains.items() if value.tokens)
+    refused = Counter(
+        name
+        for report, each in zip(inside, screened, strict=True)
+        for name in each.refused
+        if report.domains[name].tokens  # a domain that was not in a batch is no bad value
+    )
     total = add(good) if good else Report(step=end - 1)
     return Window(
         first=first,
@@ -126,6 +144,8 @@ def gather(
         late=late,
         served=dict(served or {}),
         sizes=dict(sizes or {}),
+        spoilt={name: count / values[name] for name, count in sorted(refused.items()) if name in weights},
+        pushed=pushed,
     )
 
 
@@ -140,6 +160,10 @@ def decide(state: ControllerState, window: Window, config: MixerConfig) -> tuple
     if window.late:
         return after, Decision(
             kind="hold", reason="a newer window is settled already; this one only teaches the method"
+        )
+    if window.pushed > window.end - (window.end - window.first) // 2:
+        return after, Decision(
+            kind="hold", reason=f"the last push holds from step {window.pushed}, for less than half of this window"
         )
     try:
         mixture = _mixture(method, window, config)
@@ -159,6 +183,9 @@ def _fault(window: Window, config: MixerConfig) -> str:
     silent = [name for name, weight in window.weights.items() if weight > 0 and name not in window.report.domains]
     if silent:
         return f"`{silent[0]}` has weight {window.weights[silent[0]]:.6f} but no usable loss in {size} steps"
+    for name, part in window.spoilt.items():
+        if window.weights[name] > 0 and part > 1 - config.guardrails.coverage:
+            return f"{part:.0%} of the losses of `{name}` in {size} steps are unusable; is the run diverging?"
     return ""
 
 

@@ -83,6 +83,7 @@ class Service:
         self.figures = Figures(config.run)
         self.state: ControllerState | None = None
         self._unanswered: dict[str, Any] | None = None
+        self._pushed = -1  # the step from which the last push holds
         self._replay()
 
     def _replay(self) -> None:
@@ -97,7 +98,7 @@ class Service:
                 self._compare(entry, pending)
                 self._unanswered = dict(entry) if entry["decision"] == "push" else None
             elif entry["kind"] == "outcome":
-                self._unanswered = None
+                self._unanswered, self._pushed = None, entry.get("from_step", self._pushed)
 
     def _compare(self, entry: Any, decision: Decision | None) -> None:
         weights = dict(decision.mixture.weights) if decision and decision.mixture else None
@@ -153,7 +154,14 @@ class Service:
             reports = self.source.losses(first, first + size)
             late = first + 2 * size <= facts.settled
             window = controller.gather(
-                reports, first, first + size, facts.weights, late=late, served=facts.served, sizes=facts.sizes
+                reports,
+                first,
+                first + size,
+                facts.weights,
+                late=late,
+                served=facts.served,
+                sizes=facts.sizes,
+                pushed=self._pushed,
             )
             yield window, facts
             facts = self.source.facts()
@@ -209,6 +217,7 @@ class Service:
             log.error("the push was refused: %s", error)
         else:
             self.figures.push("accepted")
+            self._pushed = pushed.from_step
             outcome |= {"sequence": pushed.sequence, "from_step": pushed.from_step}
             delay = pushed.from_step - entry["end"]
             log.info("pushed: holds from step %d on, %d steps after its window ended", pushed.from_step, delay)

@@ -102,6 +102,36 @@ def test_one_bad_value_among_good_ones_is_left_out_not_fatal(tmp_path: Path) -> 
     assert decide(start(EVEN, 0, setup), window, setup)[1].kind == "hold"
 
 
+def test_mostly_bad_values_of_one_domain_freeze(tmp_path: Path) -> None:
+    setup, bad = config(tmp_path), Measured(loss=float("inf"), tokens=64)
+
+    def decided(number: int, value: Measured = bad) -> Decision:
+        spoilt = [
+            Report(step=r.step, domains=r.domains | ({"b": value} if r.step < 100 + number else {}))
+            for r in steps(100, 200)
+        ]
+        window = gather(spoilt, 100, 200, EVEN)
+        assert Window.from_json(json.loads(json.dumps(window.to_json()))) == window
+        state, _ = decide(start(EVEN, 0, setup), gather(steps(0, 100), 0, 100, EVEN), setup)
+        return decide(state, window, setup)[1]
+
+    assert decided(50).kind == "push"
+    assert (decided(51).kind, decided(51).reason[:29]) == ("freeze", "51% of the losses of `b` in 1")
+    assert decided(90, Measured(loss=0.0, tokens=0)).kind == "push"  # it was not in those batches
+
+
+def test_a_push_that_is_slow_to_take_effect_is_waited_for(tmp_path: Path) -> None:
+    """Else two changes could hold from one step, each as large as one may be."""
+    setup = config(tmp_path)
+    state, _ = decide(start(EVEN, 0, setup), gather(steps(0, 100), 0, 100, EVEN), setup)
+    kinds = {}
+    for pushed in (-1, 128, 150, 151, 228):
+        after, decision = decide(state, gather(steps(100, 200), 100, 200, EVEN, pushed=pushed), setup)
+        kinds[pushed] = decision.kind
+        assert after.method.updates == 2
+    assert kinds == {-1: "push", 128: "push", 150: "push", 151: "hold", 228: "hold"}
+
+
 def test_epoch_caps_hold_for_the_whole_budget(tmp_path: Path) -> None:
     rails = Guardrails(max_epochs=4.0, budget=1000.0, largest_change=1.0)
     setup = config(tmp_path, guardrails=rails, tokens={"a": 1000.0, "b": 112.5, "c": 1000.0})
