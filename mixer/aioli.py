@@ -98,13 +98,14 @@ class AioliSpec:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AioliState:
     """weights now; total and samples: sum and number of the weights found; losses: held-out ones before the measuring
-    in progress; falls: [i][j], summed over this cycle's measurings."""
+    in progress; falls: [i][j], summed over this cycle's measurings; found: the falls that last moved the weights."""
 
     weights: Weights
     total: Weights
     samples: int = 0
     losses: Weights = field(default_factory=dict)
     falls: Mapping[str, Weights] = field(default_factory=dict)
+    found: Mapping[str, Weights] = field(default_factory=dict)
 
     @property
     def average(self) -> Weights:
@@ -164,4 +165,4 @@ def observe(state: AioliState, losses: Mapping[str, float], spec: AioliSpec, ste
         return replace(state, losses=now, falls=falls)
     weights = advance(state.weights, unmix(falls, spec.concentration), eta=spec.eta)
     total = {name: value + weights[name] for name, value in state.total.items()}
-    return replace(state, weights=weights, total=total, samples=state.samples + 1, losses={}, falls=falls)
+    return replace(state, weights=weights, total=total, samples=state.samples + 1, losses={}, falls={}, found=falls)

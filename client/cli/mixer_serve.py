@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import click
@@ -26,6 +26,7 @@ def serve(config: Path, once: bool, dry_run: bool) -> None:
     from headrace.mixer.journal import Journal
     from headrace.mixer.remote import Remote
     from headrace.mixer.serve import Service
+    from headrace.proto.errors import UnavailableError
 
     settings = read_config(config)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -38,6 +39,10 @@ def serve(config: Path, once: bool, dry_run: bool) -> None:
                 f"deciding every {window} steps, mode {settings.mode}, journal in {settings.folder}"
             )
             return
+        with suppress(
+            UnavailableError
+        ):  # a server that is away is waited for; a run that is not there leaves no journal
+            source.facts()
         with ExitStack() as stack:
             journal = stack.enter_context(Journal(settings.folder / "journal.jsonl"))
             service = Service(settings, source, journal)

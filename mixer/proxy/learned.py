@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from headrace.client.session import Opened
-from headrace.client.torch import Loader
 from headrace.mixer import aioli
 from headrace.mixer.aioli import AioliSpec
 from headrace.mixer.caps import Bounds
@@ -28,7 +27,7 @@ from headrace.mixer.proxy.checkpoint import model_digest
 from headrace.mixer.proxy.config import train_config
 from headrace.mixer.proxy.doge import DogeObjective
 from headrace.mixer.proxy.doremi import DoremiObjective, Mode
-from headrace.mixer.proxy.session import OnStep, ProxyPlan, held_out_rows, shape_of, train_proxy
+from headrace.mixer.proxy.session import OnStep, ProxyPlan, held_out_rows, look, shape_of, train_proxy
 from headrace.mixer.proxy.train import StepReport, Trainer
 from headrace.mixer.result import Mixture, finish
 from headrace.mixer.static import uniform
@@ -58,11 +57,6 @@ class Counted:
         return (f"run `{run}` is not uniform (off by {off:.3f}): the method was published for a uniform stream",)
 
 
-def _look(endpoint: str | Sequence[str], run: str, plan: ProxyPlan) -> Opened:
-    with Loader(endpoint, run, rank=0, world=1, mode="observe", **plan.observing) as loader:
-        return loader.open()
-
-
 def _cost(trainer: Trainer, opened: Opened) -> float:
     config = trainer.model.config
     return float(trainer.step * shape_of(opened).batch * config.seq_len * config.flops_per_token)
@@ -83,8 +77,8 @@ def doremi_weights(
 ) -> Mixture:
     """Train the reference on its run, then the proxy with DoReMi on a uniform one; writes `mixture.json`."""
     plan, spec = plan or ProxyPlan(), spec or DoremiSpec()
+    start = initial or uniform(look(endpoint, run, plan).domains)
     reference, seen = train_proxy(endpoint, reference_run, plan, folder / "reference", on_step)
-    start = initial or uniform(_look(endpoint, run, plan).domains)
     objective = DoremiObjective(reference.model, start, spec, mode=mode, seed=plan.seed)
     counted = Counted(on_step)
     proxy, opened = train_proxy(endpoint, run, plan, folder / "proxy", counted, objective)
@@ -130,7 +124,7 @@ def doge_weights(
     """Train a proxy with DoGE on a uniform run; writes `mixture.json`."""
     plan = plan or ProxyPlan()
     spec = spec or DogeSpec(lr=train_config(plan.size).lr)
-    objective = DogeObjective(uniform(_look(endpoint, run, plan).domains), spec)
+    objective = DogeObjective(uniform(look(endpoint, run, plan).domains), spec)
     counted = Counted(on_step)
     proxy, opened = train_proxy(endpoint, run, plan, folder / "proxy", counted, objective)
     mixture = finish(
@@ -161,7 +155,7 @@ def aioli_weights(
     """Train a proxy with Aioli on a uniform run, measuring on `plan.windows` windows a domain (about) of a held-out
     run; writes `mixture.json`. Raises UsageError when the steps end before the weights have moved once."""
     plan, spec = plan or ProxyPlan(), spec or AioliSpec()
-    opened = _look(endpoint, run, plan)
+    opened = look(endpoint, run, plan)
     domains, steps = opened.domains, plan.steps or train_config(plan.size).steps
     if steps <= spec.measuring(len(domains)):
         raise UsageError(
@@ -180,10 +174,10 @@ def aioli_weights(
         state.average,
         bounds or Bounds(),
         parameters=_parameters(plan) | asdict(spec) | {"windows": plan.windows},
-        inputs=_inputs(proxy, opened) | {"held_out": _look(endpoint, held_out, plan).run_id},
+        inputs=_inputs(proxy, opened) | {"held_out": look(endpoint, held_out, plan).run_id},
         diagnostics={
             "final": dict(state.weights),
-            "falls": {name: dict(row) for name, row in state.falls.items()},
+            "falls": {name: dict(row) for name, row in state.found.items()},
             "moves": state.samples,
             "flops": _cost(proxy, opened) + forward,
         },

@@ -124,7 +124,10 @@ def train_proxy(
     on_step: OnStep | None = None,
     objective: Objective | None = None,
 ) -> tuple[Trainer, Opened]:
-    """Train through the loader as the run's job, from the checkpoint in the folder when there is one."""
+    """Train through the loader as the run's job, from the checkpoint in the folder when there is one. A run that is not
+    there, or that no proxy can train on, is refused before anything is written."""
+    if not folder.exists():
+        shape_of(look(endpoint, run, plan))
     path, connection = folder / "proxy.npz", next_attempt(folder) | dict(plan.connection)
     with Loader(endpoint, run, rank=0, world=1, **connection) as loader:
         trainer = _resumed(path, loader, plan, objective)
@@ -135,6 +138,12 @@ def train_proxy(
             train(trainer, take(loader, count, plan.device), on_step)
             save(path, trainer, {"run_id": opened.run_id, "data": loader.state_dict()})
         return trainer, opened
+
+
+def look(endpoint: str | Sequence[str], run: str, plan: ProxyPlan) -> Opened:
+    """The run as it is now, seen without taking part in it. Raises NotFoundError for a run that is not there."""
+    with Loader(endpoint, run, rank=0, world=1, mode="observe", **plan.observing) as loader:
+        return loader.open()
 
 
 def _fresh(opened: Opened, plan: ProxyPlan, objective: Objective | None) -> Trainer:

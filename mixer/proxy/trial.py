@@ -16,7 +16,7 @@ import torch
 from headrace.client.settings import Tls
 from headrace.mixer.proxy.config import train_config
 from headrace.mixer.proxy.evaluate import evaluate
-from headrace.mixer.proxy.session import OnStep, ProxyPlan, held_out_rows, shape_of, train_proxy
+from headrace.mixer.proxy.session import OnStep, ProxyPlan, held_out_rows, look, shape_of, train_proxy
 from headrace.mixer.trials import Trial
 from headrace.proto.errors import HeadraceError
 
@@ -39,7 +39,9 @@ def run_trial(
     windows: int = 0,
     on_step: OnStep | None = None,
 ) -> Trial:
-    """Train on `run`, measure on the steps of `held_out` (all sealed ones, or about `windows` rows), write the file."""
+    """Train on `run`, measure on the steps of `held_out` (all sealed ones, or about `windows` rows), write the file.
+    A held-out run that is not there is refused before the training."""
+    look(endpoint, held_out, plan)
     trainer, opened = train_proxy(endpoint, run, plan, folder / name, on_step)
     held = held_out_rows(endpoint, held_out, plan, tokenizer=opened.tokenizer_digest, windows=windows)
     losses = evaluate(trainer.model, held, micro_rows=trainer.config.micro_rows)

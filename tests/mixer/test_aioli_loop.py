@@ -56,7 +56,7 @@ def cycle(pure: dict[str, dict[str, float]], speed: float) -> aioli.AioliState:
 def test_a_cycle_finds_the_falls_of_pure_domains() -> None:
     pure = {"a": {"a": 0.1, "b": 0.02, "c": 0.0}, "b": {"a": 0.01, "b": 0.2, "c": 0.0}, "c": dict.fromkeys(NAMES, 0.03)}
     state = cycle(pure, 1.0)
-    found = aioli.unmix(state.falls, SPEC.concentration)
+    found = aioli.unmix(state.found, SPEC.concentration)
     for i in NAMES:
         assert found[i] == pytest.approx({j: 6 * fall for j, fall in pure[i].items()})  # two rounds of three steps
     assert state.weights == pytest.approx(aioli.advance(dict.fromkeys(NAMES, 1.0), pure, eta=0.2))

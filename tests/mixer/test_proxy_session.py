@@ -27,7 +27,7 @@ from headrace.mixer.proxy.session import ProxyPlan, embed_run, proxy_weights, tr
 from headrace.mixer.remote import Remote  # noqa: E402
 from headrace.mixer.result import load as load_mixture  # noqa: E402
 from headrace.mixer.trials import load_trials  # noqa: E402
-from headrace.proto.errors import ConfigError, ConflictError, FencedError, UsageError  # noqa: E402
+from headrace.proto.errors import ConfigError, ConflictError, FencedError, NotFoundError, UsageError  # noqa: E402
 from mixer_rig import DOCUMENTS, Server, run_toml  # noqa: E402
 
 slow = pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="minutes of training; HEADRACE_SLOW=1 runs it")
@@ -95,6 +95,22 @@ def test_a_killed_training_is_started_again_at_once(
     (tmp_path / "job.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"job\.json"):
         train_proxy(server.address, run, plan, tmp_path)
+
+
+def test_a_run_that_is_not_there_leaves_nothing_behind(server: Server, tmp_path: Path) -> None:
+    config = tmp_path / "MIXER.toml"
+    config.write_text(f'[mixer]\nrun = "nosuch"\nserver = "{server.address}"\n')
+    where = ("--server", server.address, "--out", str(tmp_path / "out"))
+    for words in (
+        ("proxy", "nosuch", *where),
+        ("doge", "nosuch", *where),
+        ("doremi", "nosuch", "--reference-run", "neither", *where),
+        ("serve", str(config), "--once"),
+    ):
+        done = CliRunner().invoke(mixer, words)
+        assert isinstance(done.exception, NotFoundError), done.output
+        assert "there is no run `nosuch`" in str(done.exception)
+        assert list(tmp_path.iterdir()) == [config]
 
 
 def test_a_new_domain_is_embedded_by_the_old_proxy(
