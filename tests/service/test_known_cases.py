@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from headrace.proto.errors import ConflictError, HeadraceError, LimitError, OutO
 from rig import Raw, planned_digests, serving, write_run
 
 QUICK = Settings(stall_timeout=60, open_timeout=60, backoff=0.01, backoff_max=0.2, in_flight=8)
+SLOW = [pytest.mark.slow, pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")]
 FAR = [2**31 - 1, 2**31, 2**31 + 1, 2**32, 2**40, 2**53 - 1, 2**53, 2**53 + 1]
 
 
@@ -53,7 +55,12 @@ def test_ranks_that_took_five_and_six_are_told_so(tmp_path: Path, corpus: Path) 
 
 @pytest.mark.parametrize(
     ("size", "stream"),
-    [((4 << 20) - 100, True), ((4 << 20) + 100, True), ((4 << 20) + 100, False), (64 << 20, True)],
+    [
+        ((4 << 20) + 100, True),
+        pytest.param((4 << 20) - 100, True, marks=SLOW),
+        pytest.param((4 << 20) + 100, False, marks=SLOW),
+        pytest.param(64 << 20, True, marks=SLOW),
+    ],
 )
 def test_rows_around_and_far_above_the_usual_limit_of_a_message(
     tmp_path: Path, corpus: Path, size: int, stream: bool
