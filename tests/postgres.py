@@ -39,20 +39,32 @@ class PostgresServer:
         self.port = free_port()
         data = str(self._folder / "data")
         options = ["--auth=trust", "--username=headrace", "--no-sync", "--encoding=UTF8", "--locale=C"]
-        subprocess.run([binaries / "initdb", "-D", data, *options], check=True, capture_output=True, **self._as_user())
+        command = [*self._as_user(), binaries / "initdb", "-D", data, *options]
+        subprocess.run(command, check=True, capture_output=True, cwd="/")
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
-    def _as_user(self) -> dict[str, object]:
+    def _as_user(self) -> list[str]:
+        """Words that give up root. Not `user=` of subprocess: that forks, and a fork amid calls of gRPC may crash."""
         user = self._user
-        return {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": "/"}
+        if user is None:
+            return []
+        return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
 
     def start(self) -> None:
         settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self._folder}
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        command = [self._binaries / "postgres", "-D", self._folder / "data", *words, "-c", "max_connections=200"]
+        command = [
+            *self._as_user(),
+            self._binaries / "postgres",
+            "-D",
+            self._folder / "data",
+            *words,
+            "-c",
+            "max_connections=200",
+        ]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_user())  # type: ignore[call-overload]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/")
         until = time.monotonic() + 60
         while time.monotonic() < until:
             ready = subprocess.run(
