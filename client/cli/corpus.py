@@ -81,6 +81,7 @@ def build(spec: str, workers: int | None, shard: str | None, check: bool, dry_ru
     with --shard followed by one plain build.
     """
     from headrace.server.corpus.build import build_corpus, build_share, plan_build
+    from headrace.server.corpus.regrow import generations
     from headrace.server.corpus.spec import CorpusSpec
     from headrace.server.service.malloc import keep_freed_memory
 
@@ -103,6 +104,11 @@ def build(spec: str, workers: int | None, shard: str | None, check: bool, dry_ru
     meter.close()
     _tell(manifest, as_json)
     if as_json:
+        return
+    if len(generations(parsed.manifest_path)) > 1:
+        click.echo(
+            "this corpus has grown: its generations are whole and stay as they are; `corpus grow` takes new files"
+        )
         return
     click.echo(f"wrote {parsed.manifest_path}")
     if before not in ("", manifest.digest):
@@ -175,8 +181,8 @@ def _tell_plan(plan: BuildPlan, share: tuple[int, int] | None, as_json: bool) ->
 @json_option
 def verify(path: str, sources: bool, as_json: bool) -> None:
     """Checks every block of every shard of all generations, and the tokenizer; exit code 1 when anything is damaged."""
-    from headrace.server.corpus.grow import generations
     from headrace.server.corpus.ready import corpus_path
+    from headrace.server.corpus.regrow import generations
     from headrace.server.corpus.verify import verify_manifest, verify_sources
 
     checks = []

@@ -20,6 +20,11 @@ def create_run(connection: sa.Connection, new: NewRun, now_us: int) -> tuple[Run
     known = connection.execute(sa.select(runs).where(runs.c.name == new.name)).mappings().one_or_none()
     if known is not None:
         run = _record(known)
+        if run.spec_digest != new.spec_digest and run.spec_json == new.spec_json:
+            raise ExistsError(
+                f"run `{new.name}` is what this spec says, but its corpus is not the one that it was made with (digest "
+                f"of both {run.spec_digest.hex()[:16]}, now {new.spec_digest.hex()[:16]}); put the corpus back"
+            )
         if run.spec_digest != new.spec_digest:
             raise ExistsError(
                 f"run `{new.name}` exists with spec digest {run.spec_digest.hex()[:16]}, this spec has "

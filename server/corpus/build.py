@@ -1,14 +1,15 @@
 """Builds a corpus: tasks from the spec, units by any number of workers, the manifest last.
 
 The manifest follows from the spec, the sources and the tokenizer alone. Units that are there already are taken as they
-are; nothing in the output folder but our own temporary files and damaged units is ever removed. One build at a time
-writes a manifest: a second one waits, and finds the units done. Array jobs (`build_share`) write none and do not wait.
+are; nothing in the output folder but our own temporary files and damaged units is ever removed. A corpus that has grown
+keeps its manifests: see `regrow`. One build at a time writes a manifest: a second one waits, and finds the units done.
+Array jobs (`build_share`) write none and do not wait.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.proto.errors import ConfigError
@@ -18,6 +19,7 @@ from headrace.server.corpus.files import SourceFile, source_files
 from headrace.server.corpus.pool import Outcome, run_tasks
 from headrace.server.corpus.readers import check_source
 from headrace.server.corpus.records import Manifest, TokenizerRecord
+from headrace.server.corpus.regrow import assemble_again, generations, names_of
 from headrace.server.corpus.spec import CorpusSpec
 from headrace.server.corpus.text_encoder import wanted_ids
 from headrace.server.corpus.unit import UnitTask, finished
@@ -47,6 +49,11 @@ class BuildPlan:
     @property
     def source_bytes(self) -> int:
         return sum(file.source.stamp()[0] for file in self.files)
+
+    def only(self, names: Collection[str]) -> BuildPlan:
+        """The same with no other files than these."""
+        places = [place for place, file in enumerate(self.files) if file.name in names]
+        return replace(self, files=[self.files[at] for at in places], tasks=[self.tasks[at] for at in places])
 
     def missing(self, share: tuple[int, int] | None = None) -> list[UnitTask]:
         """Tasks (of a share) whose unit is not there yet.
@@ -145,6 +152,11 @@ def carry_out(
 ) -> Manifest:
     """`build_corpus` for one who holds the folder already."""
     spec = plan.spec
+    paths = generations(spec.manifest_path)
+    if len(paths) > 1:
+        known = plan.only(set().union(*(names_of(Manifest.load(path)) for path in paths)))
+        outcomes = build_units(known, known.tasks, workers=workers, progress=progress, check=check)
+        return assemble_again(spec, paths, known.files, known.tasks, outcomes, plan.tokenizer, plan.id_bytes)
     outcomes = build_units(plan, plan.tasks, workers=workers, progress=progress, check=check)
     manifest = assemble(spec, plan.files, plan.tasks, outcomes, plan.tokenizer, plan.id_bytes)
     write_file(spec.out_path / manifest.tokenizer.file, spec.tokenizer_path.read_bytes())

@@ -7,7 +7,9 @@ are looked at in as many rounds as it takes, each round those of one range.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from headrace.native import Blake3
 from headrace.server.corpus.durable import new_folder
 from headrace.server.corpus.profile import Profile
 from headrace.server.corpus.shard import ShardInfo, ShardWriter
-from headrace.server.corpus.shard_read import read_batches, read_digests
+from headrace.server.corpus.shard_read import is_whole, read_batches, read_digests
 from headrace.server.corpus.token_tables import TokenTables
 
 ROUND_DOCUMENTS = 8 << 20  # documents looked at in one round: 16 bytes each, and as much again while they are sorted
@@ -53,7 +55,7 @@ def without(
 ) -> tuple[Path, ShardInfo, Profile]:
     """The shard written again without some of its documents: its new folder, itself, and its profile.
 
-    The folder is named by what goes in, so the same work is done once.
+    The folder is named by what goes in. One that is there already is taken only if it is whole.
     """
     key = Blake3()
     key.update(bytes.fromhex(shard.content) + np.packbits(drop).tobytes())
@@ -68,7 +70,11 @@ def without(
                 last = first + len(batch.ends)
                 writer.add(batch.select(~drop[first:last]))
                 first = last
-            made.append((writer.close(), writer.profile(tables)))
+            # A batch that was read again does not know how long its texts were; their tokens do, since none is lost.
+            info = replace(writer.close(), text_bytes=writer.text_bytes(tables))
+            made.append((info, writer.profile(tables)))
         finally:
             writer.abort()
+        if folder.is_dir() and not is_whole(folder, info, blocks=True):
+            shutil.rmtree(folder)
     return folder, *made[0]

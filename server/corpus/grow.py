@@ -7,7 +7,6 @@ the documents of all generations: a text that an earlier one holds is a repeat i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,15 +16,8 @@ from headrace.server.corpus.assemble import assemble
 from headrace.server.corpus.build import Advance, BuildPlan, build_units, plan_build
 from headrace.server.corpus.durable import alone
 from headrace.server.corpus.records import Manifest
+from headrace.server.corpus.regrow import GENERATION, generations
 from headrace.server.corpus.spec import CorpusSpec
-
-_NAME = re.compile(r"generation-(\d+)\.json")
-
-
-def generations(first: Path) -> list[Path]:
-    """The manifests of a corpus, the first one first."""
-    found = {int(match[1]): path for path in first.parent.glob("*.json") if (match := _NAME.fullmatch(path.name))}
-    return [first, *(found[number] for number in sorted(found))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +57,7 @@ def plan_growth(spec: CorpusSpec) -> Growth:
         raise UsageError(f"{spec.place}: all {len(plan.files):,} files are in this corpus already; there is no new one")
     files, tasks = [plan.files[number] for number in fresh], [plan.tasks[number] for number in fresh]
     entries = tuple(domain for domain in spec.domains if any(file.domain is domain for file in files))
-    last = _NAME.fullmatch(paths[-1].name)
+    last = GENERATION.fullmatch(paths[-1].name)
     number = int(last[1]) + 1 if last else 2
     chosen = replace(plan, spec=replace(spec, domains=entries), files=files, tasks=tasks)
     return Growth(paths[0].with_name(f"generation-{number}.json"), earlier, chosen)

@@ -218,6 +218,10 @@ class ShardWriter:
         del counts["token_rank"]  # the profile's `ids`
         return Profile.of(self._length_bins, id_bins(self._id_counts), counts)
 
+    def text_bytes(self, tables: TokenTables) -> int:
+        """Bytes of the texts written so far, from their tokens: those that are not special hold every byte of them."""
+        return int(self._id_counts @ tables.widths[: len(self._id_counts)])
+
     def abort(self) -> None:
         """Lets go of the file after a failure."""
         self._sink.close()

@@ -52,7 +52,9 @@ def verify_shards(manifest: Manifest, root: Path) -> Iterator[Check]:
                     if is_whole(root / record.folder, record.shard, blocks=True):
                         yield Check(name, record.shard.size)
                     else:
-                        yield Check(name, record.shard.size, "its bytes are not those that were written")
+                        is_there = (root / name).is_file()
+                        problem = "its bytes are not those that were written" if is_there else "it is not there"
+                        yield Check(name, record.shard.size, problem)
 
 
 def verify_sources(manifest: Manifest, root: Path, locations: Mapping[str, str] | None = None) -> Iterator[Check]:

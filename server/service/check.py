@@ -93,8 +93,9 @@ def _run(config: ServerConfig, path: Path, known: Mapping[str, bytes]) -> str:
     new = new_run(text, place=str(path), base_dir=folder, author="", corpora=corpora)
     if known.get(new.name, new.spec_digest) != new.spec_digest:
         raise ConflictError(
-            f"{path}: run `{new.name}` is in the store with spec digest {known[new.name].hex()[:16]}, this file has "
-            f"{new.spec_digest.hex()[:16]}; a run's past and shape never change: put the file back, or rename the run"
+            f"{path}: run `{new.name}` is in the store with spec digest {known[new.name].hex()[:16]}, this file and "
+            f"its corpus have {new.spec_digest.hex()[:16]}; a run's past and shape never change: put the file "
+            "back, or the corpus where that has changed, or rename the run"
         )
     spec = RunSpec.from_json(new.spec_json)
     never = _never_read(spec, corpora.open(corpus_path(folder, spec)).for_kind(spec.kind))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,8 +187,10 @@ def test_equal_run_is_answered_another_is_refused(
     store: Store, run: RunRecord, make_run: Callable[..., NewRun]
 ) -> None:
     assert store.create_run(make_run("r")) == (run, False)
-    with pytest.raises(ExistsError, match="give the new spec another name"):
+    with pytest.raises(ExistsError, match="its corpus is not the one that it was made with"):
         store.create_run(make_run("r", digest=b"\1" * 32))
+    with pytest.raises(ExistsError, match="give the new spec another name"):
+        store.create_run(replace(make_run("r", digest=b"\1" * 32), spec_json='{"seed":1}'))
 
 
 def test_anchors_up_to_the_seal_only(store: Store, run: RunRecord, held: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from headrace.proto.errors import ConfigError, NotFoundError, UsageError
 from headrace.server.corpus.build import build_corpus
 from headrace.server.corpus.grow import grow_corpus, plan_growth
 from headrace.server.corpus.manifest import Corpus
+from headrace.server.corpus.records import Manifest
 from headrace.server.corpus.verify import verify_manifest
 from small_corpus import ONE, save_byte_tokenizer, some_texts, spec_of, texts_of, write_jsonl
 
@@ -63,3 +65,47 @@ def test_what_does_not_fit_the_first_generation_is_refused(root: Path) -> None:
     save_byte_tokenizer(root / "tokenizer.json", ("<|end|>",))
     with pytest.raises(ConfigError, match="`tokenizer` is"):
         plan_growth(spec)
+
+
+@pytest.mark.parametrize("policy", ["keep", "drop"])
+def test_a_corpus_that_has_grown_is_mended_and_keeps_its_manifests(root: Path, policy: str) -> None:
+    spec = spec_of(root, f'{ONE}duplicates = "{policy}"\n')
+    write_jsonl(root / "raw/a.jsonl", ["one", "two", "one", "three"])
+    build_corpus(spec, workers=1)
+    write_jsonl(root / "raw/b.jsonl", ["four", "two", "five", "four"])
+    second, _ = grow_corpus(spec, workers=1)
+    paths = (spec.manifest_path, second)
+    before = [path.read_bytes() for path in paths]
+    write_jsonl(root / "raw/c.jsonl", ["six"])
+    for path in paths:
+        damage(path, lambda shard: shard.write_bytes(flipped(shard.read_bytes())))
+    build_corpus(spec, workers=1, check=True)
+    assert not [check for path in paths for check in verify_manifest(path)[1] if check.problem]
+    for path in paths:
+        damage(path, Path.unlink)
+        assert [check.problem for check in verify_manifest(path)[1] if check.problem] == ["it is not there"]
+    build_corpus(spec, workers=1)
+    assert not [check for path in paths for check in verify_manifest(path)[1] if check.problem]
+    assert [path.read_bytes() for path in paths] == before
+    assert [file.name for file in plan_growth(spec).plan.files] == ["raw/c.jsonl"]
+    write_jsonl(root / "raw/a.jsonl", ["another", "text"])
+    with pytest.raises(ConfigError, match=r"has grown, and runs hold on to `manifest.json`.*put that back"):
+        build_corpus(spec, workers=1)
+    assert [path.read_bytes() for path in paths] == before
+
+
+def flipped(data: bytes) -> bytes:
+    at = len(data) // 2
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def damage(manifest: Path, how: Callable[[Path], object]) -> None:
+    (record,) = (record for domain in Manifest.load(manifest).domains for record in domain.generations[0])
+    how(manifest.parent / record.folder / record.shard.file)
+
+
+def test_bytes_of_texts_are_known_where_duplicates_are_dropped(root: Path) -> None:
+    texts = [*some_texts(1, 20), "größer \U0001f30a"]
+    write_jsonl(root / "raw/a.jsonl", [*texts, texts[3], texts[5]])
+    manifest = build_corpus(spec_of(root, f'{ONE}duplicates = "drop"\n'), workers=1)
+    assert manifest.domains[0].total("text_bytes") == sum(len(text.encode()) for text in texts)

@@ -56,6 +56,22 @@ def test_a_run_takes_the_generation_in(tmp_path: Path) -> None:
     assert joined.returncode == 0, joined.stderr
     rows = [headrace("run", "explain", "r", "--step", str(step), "--store", store).stdout for step in range(5)]
     assert any("more.jsonl:" in row for row in rows)
+    manifest = CorpusSpec.from_file(toml).manifest_path
+    before = manifest.read_bytes()
     rebuilt = headrace("corpus", "build", str(toml))
-    assert "headrace corpus grow" in rebuilt.stderr
-    assert CorpusSpec.from_file(toml).manifest_path.exists()
+    assert "its generations are whole and stay" in rebuilt.stdout
+    assert manifest.read_bytes() == before
+
+
+def test_a_corpus_that_was_built_anew_is_named(tmp_path: Path) -> None:
+    """The spec is untouched, so it is not what has to be put back."""
+    build_corpus(write_small_corpus(tmp_path), workers=1)
+    store = f"sqlite:///{tmp_path}/control.db"
+    run = write_run(tmp_path, tmp_path / "corpus/manifest.json", steps=300)
+    assert headrace("run", "create", str(run), "--store", store).returncode == 0
+    write_jsonl(tmp_path / "a.jsonl", some_texts(9, 100))
+    rebuilt = headrace("corpus", "build", str(tmp_path / "CORPUS.toml"))
+    assert "runs that were made with that need it back" in rebuilt.stderr
+    refused = headrace("run", "create", str(run), "--store", store)
+    assert refused.returncode == 1, refused
+    assert "its corpus is not the one that it was made with" in refused.stderr
