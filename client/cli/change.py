@@ -53,9 +53,10 @@ class Change:
             return
         verb = "would hold" if self.dry_run else "holds"
         away = answer.event.from_step - answer.confirmed
+        when = f"{away} steps from now" if away >= 0 else f"since {-away} steps"
         click.echo(
             f"event {answer.event.sequence} {verb} from step {answer.event.from_step} "
-            f"({answer.confirmed} confirmed, seal {answer.seal}: {away} steps from now)"
+            f"({answer.confirmed} confirmed, seal {answer.seal}: {when})"
         )
         for line in [*(lines or ()), *(f"note: {note}" for note in answer.notes)]:
             click.echo(line)
