@@ -307,7 +307,7 @@ def test_a_certificate_that_ends_ends_the_stream_and_the_calls_of_its_connection
     with serving(tmp_path, [write_run(tmp_path, corpus)], extra=extra) as server:
         with Raw(server.address, credentials=pki.credentials("guest")) as raw:
             run_id = Trainer(raw).open().take(1).opened.run_id
-        ends = datetime.now(UTC) + timedelta(seconds=4)
+        ends = (datetime.now(UTC) + timedelta(seconds=5)).replace(microsecond=0)  # certificates know whole seconds
         make_certificate(pki.folder, pki.authority, "brief", "DNS:brief", ends=ends)
         with grpc.secure_channel(server.address, pki.credentials("brief")) as channel:
             stream = Streaming(channel, run_id)

@@ -106,7 +106,7 @@ def test_another_corpus_under_the_run_is_refused_with_both_digests(tmp_path: Pat
         other = build_small_corpus(tmp_path / "second", seed=2)
         link.unlink()
         link.symlink_to(other.parent)
-        with pytest.raises(AssertionError, match="give the new spec another name"):
+        with pytest.raises(AssertionError, match="its corpus is not the one that it was made with"):
             server.start()
         done = headrace("run", "digest", "r", "--steps", "0", "--store", server.store)
         assert done.returncode == 1
