@@ -80,14 +80,14 @@ def build(spec: str, workers: int | None, shard: str | None, check: bool, dry_ru
     A build that was stopped goes on where it was. The result is the same for any number of workers, and for array jobs
     with --shard followed by one plain build.
     """
-    from headrace.server.corpus.build import build_corpus, build_share, plan_build
+    from headrace.server.corpus.build import build_corpus, build_share, plan_build, within_generations
     from headrace.server.corpus.regrow import generations
     from headrace.server.corpus.spec import CorpusSpec
     from headrace.server.service.malloc import keep_freed_memory
 
     parsed, share = CorpusSpec.from_file(spec), _share(shard)
     if dry_run:
-        _tell_plan(plan_build(parsed), share, as_json)
+        _tell_plan(within_generations(plan_build(parsed)), share, as_json)
         return
     keep_freed_memory()
     meter = _Meter()

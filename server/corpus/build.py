@@ -19,7 +19,7 @@ from headrace.server.corpus.files import SourceFile, source_files
 from headrace.server.corpus.pool import Outcome, run_tasks
 from headrace.server.corpus.readers import check_source
 from headrace.server.corpus.records import Manifest, TokenizerRecord
-from headrace.server.corpus.regrow import assemble_again, generations, names_of
+from headrace.server.corpus.regrow import assemble_again, generations, known_names
 from headrace.server.corpus.spec import CorpusSpec
 from headrace.server.corpus.text_encoder import wanted_ids
 from headrace.server.corpus.unit import UnitTask, finished
@@ -113,6 +113,12 @@ def _record(tokenizer: Tokenizer) -> TokenizerRecord:
     )
 
 
+def within_generations(plan: BuildPlan) -> BuildPlan:
+    """Of a corpus that has grown, the files of its generations alone: new ones are for `headrace corpus grow`."""
+    paths = generations(plan.spec.manifest_path)
+    return plan.only(known_names(plan.spec, paths)) if len(paths) > 1 else plan
+
+
 @dataclass(frozen=True, slots=True)
 class Advance:
     """Progress of a build: done so far, and the source bytes there are."""
@@ -153,11 +159,10 @@ def carry_out(
     """`build_corpus` for one who holds the folder already."""
     spec = plan.spec
     paths = generations(spec.manifest_path)
-    if len(paths) > 1:
-        known = plan.only(set().union(*(names_of(Manifest.load(path)) for path in paths)))
-        outcomes = build_units(known, known.tasks, workers=workers, progress=progress, check=check)
-        return assemble_again(spec, paths, known.files, known.tasks, outcomes, plan.tokenizer, plan.id_bytes)
+    plan = within_generations(plan)
     outcomes = build_units(plan, plan.tasks, workers=workers, progress=progress, check=check)
+    if len(paths) > 1:
+        return assemble_again(spec, paths, plan.files, plan.tasks, outcomes, plan.tokenizer, plan.id_bytes)
     manifest = assemble(spec, plan.files, plan.tasks, outcomes, plan.tokenizer, plan.id_bytes)
     write_file(spec.out_path / manifest.tokenizer.file, spec.tokenizer_path.read_bytes())
     manifest.save(spec.manifest_path)
@@ -210,7 +215,7 @@ def build_share(
     progress: Callable[[Advance], None] | None = None,
 ) -> int:
     """Builds every `shares`-th unit from the `share`-th on, for array jobs; a plain build then writes the manifest."""
-    plan = plan_build(spec)
+    plan = within_generations(plan_build(spec))
     tasks = plan.tasks[share::shares]
     build_units(plan, tasks, workers=workers, progress=progress)
     return len(tasks)

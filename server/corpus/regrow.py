@@ -33,6 +33,16 @@ def names_of(manifest: Manifest) -> set[str]:
     return {source.path for source in manifest.sources} | set(manifest.damaged)
 
 
+def known_names(spec: CorpusSpec, paths: Sequence[Path]) -> set[str]:
+    """The files of all generations. Raises ConfigError when the first manifest is gone: its files cannot be guessed."""
+    if not paths[0].is_file():
+        raise ConfigError(
+            f"{spec.place}: `{paths[0]}` is gone, but `{paths[-1].name}` beside it is of the same corpus; restore it "
+            "from a backup, or remove the generations too to build a new corpus of all files"
+        )
+    return set().union(*(names_of(Manifest.load(path)) for path in paths))
+
+
 def assemble_again(
     spec: CorpusSpec,
     paths: Sequence[Path],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from headrace.proto.errors import ConfigError, NotFoundError, UsageError
-from headrace.server.corpus.build import build_corpus
+from headrace.server.corpus.build import build_corpus, plan_build, within_generations
 from headrace.server.corpus.grow import grow_corpus, plan_growth
 from headrace.server.corpus.manifest import Corpus
 from headrace.server.corpus.records import Manifest
@@ -79,6 +79,7 @@ def test_a_corpus_that_has_grown_is_mended_and_keeps_its_manifests(root: Path, p
     write_jsonl(root / "raw/c.jsonl", ["six"])
     for path in paths:
         damage(path, lambda shard: shard.write_bytes(flipped(shard.read_bytes())))
+    assert len(within_generations(plan_build(spec)).files) == 2
     build_corpus(spec, workers=1, check=True)
     assert not [check for path in paths for check in verify_manifest(path)[1] if check.problem]
     for path in paths:
@@ -92,6 +93,10 @@ def test_a_corpus_that_has_grown_is_mended_and_keeps_its_manifests(root: Path, p
     with pytest.raises(ConfigError, match=r"has grown, and runs hold on to `manifest.json`.*put that back"):
         build_corpus(spec, workers=1)
     assert [path.read_bytes() for path in paths] == before
+    spec.manifest_path.unlink()
+    with pytest.raises(ConfigError, match=r"manifest.json` is gone, but `generation-2.json`.*restore it"):
+        build_corpus(spec, workers=1)
+    assert not spec.manifest_path.exists()
 
 
 def flipped(data: bytes) -> bytes:
