@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use crate::best_fit::{Part, pack};
-use crate::gather::{Store, Stream};
+use crate::gather::Store;
 use crate::reader::Reader;
 use crate::store_error::StoreError;
+use crate::stream::Stream;
 
 /// Row, and first token and length of each of its parts.
 type Row = (usize, Vec<(u64, u32)>);

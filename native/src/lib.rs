@@ -16,4 +16,5 @@ pub mod rng;
 pub mod shard;
 pub mod shard_index;
 pub mod store_error;
+pub mod stream;
 pub mod texts;

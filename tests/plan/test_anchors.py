@@ -44,7 +44,7 @@ def document(text: str) -> dict[str, Any]:
 
 
 def test_round_trip_is_exact() -> None:
-    text, basis = fresh().anchor(123), fresh()._basis(123)
+    text, basis = fresh().anchor(123), fresh()._hashes.basis(123)
     assert to_text(from_text(text, 123, ("a", "b"), basis), basis) == text
     big = document(text)
     big["domains"]["a"][3] = (1 << 63) - 1
@@ -54,7 +54,7 @@ def test_round_trip_is_exact() -> None:
 def test_any_byte_that_changes_is_refused() -> None:
     """Every byte in turn, changed and gone, and every cut."""
     stream = fresh()
-    text, basis = stream.anchor(123), stream._basis(123)
+    text, basis = stream.anchor(123), stream._hashes.basis(123)
     rng = random.Random(len(text))
     for place in range(len(text)):
         for wrong in (chr(ord(text[place]) ^ 1 << rng.randrange(7)) + text[place + 1 :], text[place + 1 :], ""):
