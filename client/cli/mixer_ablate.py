@@ -98,8 +98,8 @@ def ablate(
     what is missing.
     """
     from headrace.client.cli.mixer_options import pairs, part, tokens_of
-    from headrace.mixer.ablate import Sweep, at_size, path_of, sweep_trials
-    from headrace.mixer.trials import agreement, rank
+    from headrace.mixer.ablate import Sweep, sweep_trials
+    from headrace.mixer.trials import rank
 
     parts = pairs(importance, option="--target", number=part) or None
     tokens = tokens_of(options["counts"], options["tokens"], options["corpus"])
@@ -114,19 +114,39 @@ def ablate(
         workers=options["workers"],
     )
     if dry_run:
-        for name, weights in mixtures.items():
-            state = "there" if path_of(sweep, name).exists() else "missing"
-            click.echo(f"{name} ({state}): " + ", ".join(f"{n} {w:.4f}" for n, w in weights.items()))
+        _tell_candidates(sweep, mixtures)
         return
     jobs = make_runs(template, sweep, mixtures)
     ranked = rank(sweep_trials(sweep, jobs, _say), parts)
     agreed = None
     if check_size is not None:
-        larger = at_size(sweep, check_size, check_steps)
-        best = {trial.name for trial in ranked[:check_top]}
-        again = sweep_trials(larger, make_runs(template, larger, {n: mixtures[n] for n in sorted(best)}), _say)
-        agreed = agreement(ranked, again, parts)
+        best = {name: mixtures[name] for name in sorted(trial.name for trial in ranked[:check_top])}
+        agreed = _agreement(template, sweep, ranked, best, (check_size, check_steps), parts)
     report(ranked, parts, agreed, as_json)
+
+
+def _tell_candidates(sweep: Sweep, mixtures: Mapping[str, Mapping[str, float]]) -> None:
+    from headrace.mixer.ablate import path_of
+
+    for name, weights in mixtures.items():
+        state = "there" if path_of(sweep, name).exists() else "missing"
+        click.echo(f"{name} ({state}): " + ", ".join(f"{n} {w:.4f}" for n, w in weights.items()))
+
+
+def _agreement(
+    template: Path,
+    sweep: Sweep,
+    ranked: Sequence[Trial],
+    best: Mapping[str, Mapping[str, float]],
+    size: tuple[str, int | None],
+    parts: Mapping[str, float] | None,
+) -> tuple[float, int]:
+    """How well proxies of another size rank the best mixtures alike."""
+    from headrace.mixer.ablate import at_size, sweep_trials
+    from headrace.mixer.trials import agreement
+
+    larger = at_size(sweep, *size)
+    return agreement(ranked, sweep_trials(larger, make_runs(template, larger, best), _say), parts)
 
 
 def _say(text: str) -> None:

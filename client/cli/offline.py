@@ -12,22 +12,21 @@ from headrace.server.control.records import RunRecord
 from headrace.server.control.runs import Made
 from headrace.server.control.store import Store
 from headrace.server.plan.log import GrowBody
-from headrace.server.service.branching import new_branch
-from headrace.server.service.changes import checker, grow_wish, mask_wish
+from headrace.server.service.branching import branch_notes, new_branch
+from headrace.server.service.changes import checker
 from headrace.server.service.convert import (
-    cancel_wish,
     event_messages,
     event_response,
     forecast,
     record_info,
     refusal_message,
     run_info,
-    weights_wish,
 )
 from headrace.server.service.exchange import check_import, export_run, read_export
 from headrace.server.service.explain import digest_of, explain
 from headrace.server.service.loading import Opener, new_run
 from headrace.server.service.view import View
+from headrace.server.service.wishes import cancel_wish, grow_wish, mask_wish, weights_wish
 
 
 class Offline:
@@ -83,12 +82,13 @@ class Offline:
         return self._append(request.run, cancel_wish(request))
 
     def branch(self, request: pb.BranchRunRequest) -> pb.CreateRunResponse:
-        new = new_branch(self.view(request.parent), request, request.author)
+        view = self.view(request.parent)
+        new, notes = new_branch(view, request, request.author), branch_notes(view, request)
         if request.dry_run:
             info = pb.RunInfo(name=new.name, spec_json=new.spec_json, spec_digest=new.spec_digest, seal=new.seal)
-            return pb.CreateRunResponse(run=info)
+            return pb.CreateRunResponse(run=info, notes=notes)
         run, created = self.store.create_run(new)
-        return pb.CreateRunResponse(run=self.run(run.name), created=created)
+        return pb.CreateRunResponse(run=self.run(run.name), created=created, notes=notes if created else ())
 
     def grow(self, request: pb.GrowDomainRequest) -> pb.EventResponse:
         view = self.view(request.run)

@@ -30,6 +30,7 @@ def _read(path: Path) -> str:
 @click.option("--changes", type=click.Path(path_type=Path), help="File with [[phase]] and [domain.NAME] tables.")
 @click.option("--batch", type=click.IntRange(min=1), help="Batch of what is left of the parent's phases.")
 @click.option("--weight", "weights", multiple=True, metavar="DOMAIN=PART", help="Weights of what is left of them.")
+@click.option("--without-masks", is_flag=True, help="Serve again what RUN takes down only from a step after --at on.")
 @dry_run_option
 @json_option
 @access_options
@@ -41,11 +42,15 @@ def branch(
     changes: Path | None,
     batch: int | None,
     weights: tuple[str, ...],
+    without_masks: bool,
     dry_run: bool,
     as_json: bool,
     target: Target,
 ) -> None:
-    """Make run NEW, which is RUN below step --at and goes its own way from there. RUN is untouched."""
+    """Make run NEW, which is RUN below step --at and goes its own way from there. RUN is untouched.
+
+    What `run mask` takes down in RUN stays down in NEW, from step --at on.
+    """
     request = pb.BranchRunRequest(
         parent=parent,
         at=at,
@@ -56,15 +61,18 @@ def branch(
         weights=parse_parts(weights) if weights else {},
         author=author(),
         dry_run=dry_run,
+        without_masks=without_masks,
     )
     with open_source(target, write=True) as source:
         answer = source.branch(request)
     if as_json:
-        digest = answer.run.spec_digest.hex()
-        click.echo(json.dumps({"name": name, "parent": parent, "at": at, "spec_digest": digest, "dry_run": dry_run}))
+        told = {"name": name, "parent": parent, "at": at, "spec_digest": answer.run.spec_digest.hex()}
+        click.echo(json.dumps({**told, "notes": list(answer.notes), "dry_run": dry_run}))
         return
     verb = "would leave" if dry_run else "leaves" if answer.created else "left already, with the same digest,"
     click.echo(f"run {name} {verb} {parent} at step {at}, digest {answer.run.spec_digest.hex()}")
+    for note in answer.notes:
+        click.echo(f"note: {note}")
 
 
 @click.command()

@@ -56,12 +56,14 @@ class CreateRunRequest(_message.Message):
     def __init__(self, spec_toml: _Optional[str] = ..., base_dir: _Optional[str] = ..., author: _Optional[str] = ..., place: _Optional[str] = ...) -> None: ...
 
 class CreateRunResponse(_message.Message):
-    __slots__ = ("run", "created")
+    __slots__ = ("run", "created", "notes")
     RUN_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     run: RunInfo
     created: bool
-    def __init__(self, run: _Optional[_Union[RunInfo, _Mapping]] = ..., created: bool = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run: _Optional[_Union[RunInfo, _Mapping]] = ..., created: bool = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListRunsRequest(_message.Message):
     __slots__ = ()
@@ -311,7 +313,7 @@ class Source(_message.Message):
     def __init__(self, file: _Optional[str] = ..., row: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., masked: bool = ...) -> None: ...
 
 class BranchRunRequest(_message.Message):
-    __slots__ = ("parent", "at", "name", "skip", "changes_toml", "batch", "weights", "author", "dry_run")
+    __slots__ = ("parent", "at", "name", "skip", "changes_toml", "batch", "weights", "author", "dry_run", "without_masks")
     class WeightsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +330,7 @@ class BranchRunRequest(_message.Message):
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     AUTHOR_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_MASKS_FIELD_NUMBER: _ClassVar[int]
     parent: str
     at: int
     name: str
@@ -337,7 +340,8 @@ class BranchRunRequest(_message.Message):
     weights: _containers.ScalarMap[str, float]
     author: str
     dry_run: bool
-    def __init__(self, parent: _Optional[str] = ..., at: _Optional[int] = ..., name: _Optional[str] = ..., skip: _Optional[int] = ..., changes_toml: _Optional[str] = ..., batch: _Optional[int] = ..., weights: _Optional[_Mapping[str, float]] = ..., author: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+    without_masks: bool
+    def __init__(self, parent: _Optional[str] = ..., at: _Optional[int] = ..., name: _Optional[str] = ..., skip: _Optional[int] = ..., changes_toml: _Optional[str] = ..., batch: _Optional[int] = ..., weights: _Optional[_Mapping[str, float]] = ..., author: _Optional[str] = ..., dry_run: bool = ..., without_masks: bool = ...) -> None: ...
 
 class GrowDomainRequest(_message.Message):
     __slots__ = ("run", "domain", "manifest", "join", "from_step", "author", "reason", "expected_head", "idempotency_key", "dry_run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.server.plan.log import Event
+from headrace.server.plan.log import Body, Event
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class NewRun:
     """What it takes to make a run.
 
     `seal` and `confirmed` are 0, except for a run of kind `eval`, which is sealed whole, and for a branch, which begins
-    at the step where it leaves its parent.
+    at the step where it leaves its parent. `events` hold from the seal on: what the log begins with, each with why.
     """
 
     name: str
@@ -56,6 +56,7 @@ class NewRun:
     seal: int = 0
     confirmed: int = 0
     parent: str | None = None
+    events: tuple[tuple[Body, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

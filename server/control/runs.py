@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 from headrace.proto.errors import ExistsError, NotFoundError
+from headrace.server.control.log_rows import insert_event
 from headrace.server.control.records import NewRun, RunRecord
 from headrace.server.control.schema import anchors, runs
+from headrace.server.plan import log
+from headrace.server.plan.log import Event
 
 NEWEST = 1000
 Made = tuple[tuple[int, str], ...]
@@ -32,6 +35,7 @@ def create_run(connection: sa.Connection, new: NewRun, now_us: int) -> tuple[Run
             )
         return run, False
     run_id = secrets.token_hex(8)
+    events = _first_events(new, now_us)
     connection.execute(
         runs.insert().values(
             id=run_id,
@@ -45,14 +49,33 @@ def create_run(connection: sa.Connection, new: NewRun, now_us: int) -> tuple[Run
             seal=new.seal,
             confirmed=new.confirmed,
             first_head=new.head,
-            head=new.head,
-            sequence=0,
+            head=events[-1].hash if events else new.head,
+            sequence=len(events),
             author=new.author,
             created_us=now_us,
             parent=new.parent,
         )
     )
+    for event in events:
+        insert_event(connection, run_id, event)
     return read_run(connection, run_id), True
+
+
+def _first_events(new: NewRun, now_us: int) -> tuple[Event, ...]:
+    events: tuple[Event, ...] = ()
+    for body, reason in new.events:
+        event = log.append(
+            events,
+            body=body,
+            from_step=new.seal,
+            until_step=None,
+            author=new.author,
+            reason=reason,
+            time_us=now_us,
+            head=new.head,
+        )
+        events = (*events, event)
+    return events
 
 
 def read_run(connection: sa.Connection, run_id: str, *, lock: bool = False) -> RunRecord:

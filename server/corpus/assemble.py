@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from headrace.proto.errors import ConfigError
@@ -29,6 +29,28 @@ class _Built:
     profile: Profile
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Collected:
+    """Units as they come: shards by (domain, part), the entry of the file that makes each domain, damaged files."""
+
+    spec: CorpusSpec
+    sources: list[SourceRecord] = field(default_factory=list)
+    shards: dict[tuple[str, str], list[_Built]] = field(default_factory=lambda: defaultdict(list))
+    entry_of: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
+
+    def add(self, file: SourceFile, task: UnitTask, outcome: Outcome) -> None:
+        if not isinstance(outcome, UnitReport):
+            self.damaged[file.name] = str(outcome)
+            return
+        folder = str((task.folder / outcome.folder_name).relative_to(self.spec.out_path))
+        for shard, profile in zip(outcome.shards, outcome.profiles, strict=True):
+            _own(self.spec, self.entry_of, shard.domain, file.domain.name)
+            record = ShardRecord(source=len(self.sources), folder=folder, shard=shard)
+            self.shards[shard.domain, shard.part].append(_Built(record, profile))
+        self.sources.append(_source(file, outcome, folder))
+
+
 def assemble(
     spec: CorpusSpec,
     files: Sequence[SourceFile],
@@ -43,45 +65,26 @@ def assemble(
 
     A text that an `earlier` generation of the domain holds is a duplicate too.
     """
-    sources: list[SourceRecord] = []
-    shards: dict[tuple[str, str], list[_Built]] = defaultdict(list)
-    entry_of: dict[str, str] = {}
-    damaged: dict[str, str] = {}
+    found = _Collected(spec=spec)
+    for file, task, outcome in zip(files, tasks, outcomes, strict=True):
+        found.add(file, task, outcome)
 
     def tables() -> TokenTables:
         return tables_of(load_tokenizer(tasks[0].tokenizer, tokenizer.digest))
 
-    for file, task, outcome in zip(files, tasks, outcomes, strict=True):
-        if not isinstance(outcome, UnitReport):
-            damaged[file.name] = str(outcome)
-            continue
-        folder = str((task.folder / outcome.folder_name).relative_to(spec.out_path))
-        for shard, profile in zip(outcome.shards, outcome.profiles, strict=True):
-            _own(spec, entry_of, shard.domain, file.domain.name)
-            record = ShardRecord(source=len(sources), folder=folder, shard=shard)
-            shards[shard.domain, shard.part].append(_Built(record, profile))
-        sources.append(_source(file, outcome, folder))
     domains = []
-    for name in sorted(entry_of, key=str.encode):
-        parts, repeated = {}, 0
-        for part in (TRAIN, HOLDOUT):
-            entry = _entry(spec, entry_of[name])
-            drop, keeps = entry.duplicates == "drop", bool(entry.keep)
-            before = _shards_before(earlier, name, part)
-            parts[part], count = _unique(
-                spec, before, shards[name, part], sources, id_bytes, tables, drop=drop, keeps=keeps
-            )
-            repeated += count
-        domains.append(_domain(name, parts[TRAIN], parts[HOLDOUT], repeated))
-    _check_entries(spec, sources, damaged)
-    trained = tuple(domain for domain in domains if domain.total("documents"))
+    for name in sorted(found.entry_of, key=str.encode):
+        train, again = _unique(found, earlier, (name, TRAIN), id_bytes, tables)
+        holdout, again_held_out = _unique(found, earlier, (name, HOLDOUT), id_bytes, tables)
+        domains.append(_domain(name, train, holdout, again + again_held_out))
+    _check_entries(spec, found.sources, found.damaged)
     return Manifest(
         tokenizer=tokenizer,
         id_bytes=id_bytes,
         tail=spec.tail,
-        domains=trained,
-        sources=tuple(sources),
-        damaged=damaged,
+        domains=tuple(domain for domain in domains if domain.total("documents")),
+        sources=tuple(found.sources),
+        damaged=found.damaged,
     )
 
 
@@ -128,38 +131,35 @@ def _shards_before(earlier: Sequence[Manifest], name: str, part: str) -> list[Sh
 
 
 def _unique(
-    spec: CorpusSpec,
-    before: Sequence[ShardRecord],
-    shards: list[_Built],
-    sources: list[SourceRecord],
+    found: _Collected,
+    earlier: Sequence[Manifest],
+    key: tuple[str, str],
     id_bytes: int,
     tables: Callable[[], TokenTables],
-    *,
-    drop: bool,
-    keeps: bool,
 ) -> tuple[list[_Built], int]:
-    """Counts the duplicates of a domain's part; with `drop` writes the shards that have some again without them."""
+    """A domain's part with its duplicates counted; to drop them, the shards that have some are written again."""
+    spec, shards, before = found.spec, found.shards[key], _shards_before(earlier, *key)
+    entry = _entry(spec, found.entry_of[key[0]])
     records = [*before, *(built.record for built in shards)]
     paths = [spec.out_path / record.folder / record.shard.file for record in records]
     flags = find_duplicates(paths, [record.shard.documents for record in records])[len(before) :]
-    total = sum(int(np.count_nonzero(each)) for each in flags)
-    if not drop or not total:
-        return shards, total
+    counts = [int(np.count_nonzero(each)) for each in flags]
+    if entry.duplicates != "drop":
+        return shards, sum(counts)
     kept: list[_Built] = []
-    for path, built, repeated in zip(paths[len(before) :], shards, flags, strict=True):
-        count = int(np.count_nonzero(repeated))
+    for path, built, repeated, count in zip(paths[len(before) :], shards, flags, counts, strict=True):
         if not count:
             kept.append(built)
             continue
-        _count_out(sources, built.record, count)
+        _count_out(found.sources, built.record, count)
         if count < len(repeated):
-            store = spec.out_path / "store"
+            store, keeps = spec.out_path / "store", bool(entry.keep)
             folder, shard, profile = without(
                 path, built.record.shard, repeated, store, tables(), id_bytes=id_bytes, keeps=keeps
             )
             record = replace(built.record, folder=str(folder.relative_to(spec.out_path)), shard=shard)
             kept.append(_Built(record, profile))
-    return kept, total
+    return kept, sum(counts)
 
 
 def _count_out(sources: list[SourceRecord], record: ShardRecord, count: int) -> None:

@@ -186,6 +186,11 @@ class BranchedPlan(Plan):
         return self.parent.hash(step) if step <= self.first else super().hash(step)
 
 
+def later_masks(parent: Plan, shared: int) -> tuple[Event, ...]:
+    """What a plan takes down only from step `shared` on: a branch that shares the steps below would serve it again."""
+    return tuple(event for event in parent.live if isinstance(event.body, MaskBody) and event.from_step >= shared)
+
+
 def _sealed(parent: Plan, branch: Branch) -> Plan:
     """The parent without what holds only from `at + skip` on: that could still change, and is not shared."""
     shared = {event.sequence for event in parent.live if event.from_step < branch.at + branch.skip}

@@ -1,11 +1,16 @@
-"""BranchRun: the spec of a child from its parent and the changes, checked, and what the store needs to make it."""
+"""BranchRun: the spec of a child from its parent and the changes, checked, and what the store needs to make it.
+
+What the parent takes down after the branch point stays down in the child, by events of the child's own from its first
+step on: a text whose licence was withdrawn does not come back by branching. Who wants it back says so.
+"""
 
 from __future__ import annotations
 
 from headrace.proto.errors import ConflictError
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.records import NewRun
-from headrace.server.plan.branched import branch_spec
+from headrace.server.plan.branched import branch_spec, later_masks
+from headrace.server.plan.log import Event, MaskBody
 from headrace.server.plan.read import read_changes
 from headrace.server.plan.spec import PLAN_VERSION
 from headrace.server.plan.validate import check_weights
@@ -32,6 +37,7 @@ def new_branch(parent: View, request: pb.BranchRunRequest, author: str) -> NewRu
         weights=dict(request.weights) or None,
         domains={**parent.plan.spec.domains, **changes.domains},
     )
+    later = later_masks(parent.plan, request.at + request.skip)
     plan = make_plan(spec, parent.library, parent=parent.plan)
     for span in plan.spans():
         plan.piece(span)
@@ -48,4 +54,26 @@ def new_branch(parent: View, request: pb.BranchRunRequest, author: str) -> NewRu
         seal=request.at,
         confirmed=request.at,
         parent=run.id,
+        events=() if request.without_masks else tuple((event.body, _why(run.name, event)) for event in later),
     )
+
+
+def branch_notes(parent: View, request: pb.BranchRunRequest) -> tuple[str, ...]:
+    """What the new child takes down as its parent does, or serves again, one line a mask."""
+    does = "is served again" if request.without_masks else f"is taken down from step {request.at} on here too"
+    return tuple(
+        f"what event {event.sequence} of run `{parent.run.name}` takes down from step {event.from_step} on {does}: "
+        f"{_named(event.body)}"
+        for event in later_masks(parent.plan, request.at + request.skip)
+        if isinstance(event.body, MaskBody)
+    )
+
+
+def _named(body: MaskBody) -> str:
+    more = len(body.values) - 8
+    where = f" in domain {body.domain}" if body.domain else ""
+    return f"by {body.by}{where}: {', '.join(body.values[:8])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _why(parent: str, event: Event) -> str:
+    return f"as event {event.sequence} of run {parent}{f': {event.reason}' if event.reason else ''}"[:2000]

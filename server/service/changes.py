@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from headrace.proto.errors import ConflictError
-from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.events import Check, Wish
 from headrace.server.control.records import RunRecord
 from headrace.server.corpus.masks import quarantined
-from headrace.server.plan.log import Event, GrowBody, MaskBody
+from headrace.server.plan.log import Event, MaskBody
 from headrace.server.plan.validate import check_event
-from headrace.server.service.loading import Opener
 from headrace.server.service.view import View
 
 
@@ -23,47 +19,6 @@ def checker(view: View, notes: tuple[str, ...] = ()) -> Check:
         return (*check_event(plan, run.seal, event), *notes)
 
     return check
-
-
-def grow_wish(request: pb.GrowDomainRequest, opener: Opener, view: View) -> Wish:
-    """The event that a GrowDomain asks for; the digest comes from the manifest, which is opened for it."""
-    path = Path(opener.folders.get(view.run.name, view.run.base_dir)) / request.manifest
-    body = GrowBody(
-        domain=request.domain,
-        generation=opener.corpora.open(path).digest.hex(),
-        join=request.join or "next_pass",
-        manifest=request.manifest,
-    )
-    return Wish(
-        body=body,
-        from_step=request.from_step if request.HasField("from_step") else None,
-        author=request.author,
-        reason=request.reason,
-        expected_head=request.expected_head,
-        key=request.idempotency_key,
-        dry_run=request.dry_run,
-    )
-
-
-def mask_wish(request: pb.MaskRequest, view: View) -> tuple[Wish, tuple[str, ...]]:
-    """The event that a Mask asks for, and what it takes down; NotFoundError when a value of it names nothing.
-
-    Looks the documents up in the shards, which may take long: call it in a thread.
-    """
-    mask = request.mask
-    body = MaskBody(by=mask.by, values=tuple(mask.values), domain=mask.domain)
-    tokens = view.library.look_up(body, all_masks(view))
-    taken = ", ".join(f"{name} {count:,}" for name, count in sorted(tokens.items()))
-    wish = Wish(
-        body=body,
-        from_step=request.from_step if request.HasField("from_step") else None,
-        author=request.author,
-        reason=request.reason,
-        expected_head=request.expected_head,
-        key=request.idempotency_key,
-        dry_run=request.dry_run,
-    )
-    return wish, (f"takes down {sum(tokens.values()):,} tokens: {taken or 'none'}",)
 
 
 def all_masks(view: View) -> tuple[MaskBody, ...]:

@@ -23,10 +23,9 @@ from headrace.server.control.runs import Made
 from headrace.server.plan.log import GrowBody
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import current
-from headrace.server.service.branching import new_branch
-from headrace.server.service.changes import checker, grow_wish, mask_wish
+from headrace.server.service.branching import branch_notes, new_branch
+from headrace.server.service.changes import checker
 from headrace.server.service.convert import (
-    cancel_wish,
     event_messages,
     event_response,
     forecast,
@@ -34,7 +33,6 @@ from headrace.server.service.convert import (
     refusal_message,
     run_info,
     watch_message,
-    weights_wish,
 )
 from headrace.server.service.exchange import check_import, export_run, read_export
 from headrace.server.service.explain import explain
@@ -43,6 +41,7 @@ from headrace.server.service.limiter import Limiter
 from headrace.server.service.logs import remedy_of, told
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
+from headrace.server.service.wishes import cancel_wish, grow_wish, mask_wish, weights_wish
 
 _WATCH_SECONDS = 1.0
 _EVENTS = ("SetWeights", "CancelEvent", "GrowDomain", "Mask")
@@ -123,9 +122,9 @@ class ControlService:
             new = await asyncio.to_thread(new_branch, handle.view, request, author)
             if request.dry_run:
                 info = pb.RunInfo(name=new.name, spec_json=new.spec_json, spec_digest=new.spec_digest, seal=new.seal)
-                return pb.CreateRunResponse(run=info)
+                return pb.CreateRunResponse(run=info, notes=branch_notes(handle.view, request))
             run, created = await self._registry.store.call(lambda store: store.create_run(new))
-        return await self._made(run, created)
+        return await self._made(run, created, branch_notes(handle.view, request))
 
     async def GrowDomain(self, request: pb.GrowDomainRequest, context: Context) -> pb.EventResponse:  # noqa: N802
         await self._admit("GrowDomain", request.run)
@@ -187,12 +186,12 @@ class ControlService:
         found = await self._registry.store.call(lambda store: store.refusals(request.run))
         return pb.ListRefusalsResponse(refusals=[refusal_message(refusal) for refusal in found])
 
-    async def _made(self, run: RunRecord, created: bool) -> pb.CreateRunResponse:
+    async def _made(self, run: RunRecord, created: bool, notes: tuple[str, ...] = ()) -> pb.CreateRunResponse:
         handle = await self._registry.by_name(run.name)
         if created:
             digest, fields = run.spec_digest.hex()[:16], told("created", run=run.name, who=run.author)
             logger.info("run %s: created by %s, digest %s", run.name, run.author or "-", digest, extra=fields)
-        return pb.CreateRunResponse(run=run_info(handle.view), created=created)
+        return pb.CreateRunResponse(run=run_info(handle.view), created=created, notes=notes if created else ())
 
     async def _append(
         self, method: str, request: Any, make: Callable[[], Wish], notes: tuple[str, ...] = ()

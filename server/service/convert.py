@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from headrace.proto.v1 import control_pb2 as pb
-from headrace.server.control.events import Wish
 from headrace.server.control.records import Appended, RunRecord
 from headrace.server.control.refusals import Refusal
 from headrace.server.plan.forecast import make_forecast
@@ -76,32 +75,6 @@ def event_messages(events: Iterable[Event]) -> list[pb.Event]:
     log = list(events)
     gone = {event.body.sequence for event in log if isinstance(event.body, CancelBody)}
     return [event_message(event, event.sequence in gone) for event in log]
-
-
-def weights_wish(request: pb.SetWeightsRequest) -> Wish:
-    """The event that a SetWeights asks for."""
-    return Wish(
-        body=WeightsBody(weights=dict(request.weights), loss_weights=dict(request.loss_weights)),
-        from_step=request.from_step if request.HasField("from_step") else None,
-        until_step=request.until_step if request.HasField("until_step") else None,
-        author=request.author,
-        reason=request.reason,
-        expected_head=request.expected_head,
-        key=request.idempotency_key,
-        dry_run=request.dry_run,
-    )
-
-
-def cancel_wish(request: pb.CancelEventRequest) -> Wish:
-    """The event that a CancelEvent asks for."""
-    return Wish(
-        body=CancelBody(sequence=request.sequence),
-        author=request.author,
-        reason=request.reason,
-        expected_head=request.expected_head,
-        key=request.idempotency_key,
-        dry_run=request.dry_run,
-    )
 
 
 def event_response(appended: Appended) -> pb.EventResponse:

@@ -12,6 +12,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+logger = logging.getLogger("headrace.server")
+
 FORMATS = ("text", "json", "logfmt")
 _FIELDS = "headrace_fields"
 
@@ -20,6 +22,11 @@ def told(event: str, *, run: str = "", step: int | None = None, remedy: str = ""
     """For `extra=` of a logging call: the fields of an event; empty ones are left out."""
     fields = {"event": event, "run": run, "step": step, "remedy": remedy, **more}
     return {_FIELDS: {name: value for name, value in fields.items() if value not in ("", None)}}
+
+
+def tell(level: int, event: str, run: str, what: str, **fields: Any) -> None:
+    """Logs what happened to a run, in words and as fields of `told`."""
+    logger.log(level, "run %s: %s", run, what, extra=told(event, run=run, **fields))
 
 
 def remedy_of(error: BaseException) -> str:

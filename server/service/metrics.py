@@ -27,53 +27,28 @@ class Metrics:
         self._told: dict[bytes, tuple[int, int]] = {}
         self._of_method: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         Info("headrace_build", "Version of this server.", registry=self.registry).info({"version": version})
-        self._batches = Counter(
-            "headrace_batches", "GetBatch answers with rows, repeats included.", ["run"], registry=self.registry
+        self._batches = self._counter("headrace_batches", "GetBatch answers with rows, repeats included.", "run")
+        self._bytes = self._counter("headrace_batch_bytes", "Bytes of those answers.", "run")
+        self._build = self._histogram("headrace_batch_build_seconds", "Time to gather rows.")
+        self._serve = self._histogram("headrace_batch_serve_seconds", "Time from request to encoded answer.")
+        self._mismatches = self._counter(
+            "headrace_row_digest_mismatches", "Rows that a client received with another digest.", "run"
         )
-        self._bytes = Counter("headrace_batch_bytes", "Bytes of those answers.", ["run"], registry=self.registry)
-        self._build = Histogram(
-            "headrace_batch_build_seconds", "Time to gather rows.", buckets=_BUCKETS, registry=self.registry
+        waited = "Time that ranks have waited for batches, summed over ranks, as they tell."
+        self._waited = self._counter("headrace_trainer_wait_seconds", waited, "run")
+        self._stalls = self._counter("headrace_trainer_stalls", "Waits that a rank found too long, as it tells.", "run")
+        self._losses = self._counter("headrace_loss_reports", "Loss values by result.", "run", "reason")
+        self._updates = self._counter(
+            "headrace_weight_updates", "Changes asked for, by result.", "run", "result", "reason"
         )
-        self._serve = Histogram(
-            "headrace_batch_serve_seconds",
-            "Time from request to encoded answer.",
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self._mismatches = Counter(
-            "headrace_row_digest_mismatches",
-            "Rows that a client received with another digest.",
-            ["run"],
-            registry=self.registry,
-        )
-        self._waited = Counter(
-            "headrace_trainer_wait_seconds",
-            "Time that ranks have waited for batches, summed over ranks, as they tell.",
-            ["run"],
-            registry=self.registry,
-        )
-        self._stalls = Counter(
-            "headrace_trainer_stalls", "Waits that a rank found too long, as it tells.", ["run"], registry=self.registry
-        )
-        self._losses = Counter(
-            "headrace_loss_reports", "Loss values by result.", ["run", "reason"], registry=self.registry
-        )
-        self._updates = Counter(
-            "headrace_weight_updates",
-            "Changes asked for, by result.",
-            ["run", "result", "reason"],
-            registry=self.registry,
-        )
-        self._handled = Counter(
-            "grpc_server_handled", "Calls by method and status.", ["method", "code"], registry=self.registry
-        )
-        self._handling = Histogram(
-            "grpc_server_handling_seconds",
-            "Time of calls by method.",
-            ["method"],
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
+        self._handled = self._counter("grpc_server_handled", "Calls by method and status.", "method", "code")
+        self._handling = self._histogram("grpc_server_handling_seconds", "Time of calls by method.", "method")
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=_BUCKETS, registry=self.registry)
 
     def served(self, run: str, size: int, seconds: float) -> None:
         """A batch of `size` bytes was made `seconds` after its request began."""

@@ -281,3 +281,27 @@ def test_the_share_of_masked_tokens_is_exact(corpus: Path) -> None:
     assert opened.masked_tokens(mask) == {"c": opened.tokens("c")}
     begins, ends = next(iter(mask.spans.values()))
     assert int(np.sum(ends - begins)) == opened.tokens("c")
+
+
+def test_what_was_taken_down_stays_down_in_a_branch_from_before(server: ServerProcess, run: str) -> None:
+    with Raw(server.address) as raw, read(server, run) as loader:
+        for _ in range(10):
+            next(loader)
+        state = loader.state_dict()
+        before = [next(loader) for _ in range(10)]
+        event = raw("Mask", run=run, mask={"by": "source", "values": ["c.jsonl"]}, reason="licence withdrawn").event
+    what = f"note: what event {event.sequence} of run `{run}` takes down from step {event.from_step} on"
+    branch = ("run", "branch", run, "--at", "10", "--server", server.address)
+    down, again = f"{run}-down", f"{run}-again"
+    for words in ((down, "--dry-run"), (down,)):
+        assert f"{what} is taken down from step 10 on here too: by source: c.jsonl" in headrace(*branch, *words).stdout
+    assert f"{what} is served again: by source: c.jsonl" in headrace(*branch, again, "--without-masks").stdout
+    assert "note" not in headrace(*branch, down).stdout  # it is there already: nothing was decided now
+    log = headrace("run", "events", down, "--server", server.address).stdout
+    assert f"as event {event.sequence} of run {run}: licence withdrawn" in log
+    for name, taken in ((down, {"c"}), (again, set[str]())):
+        with read(server, name, job=name, state=state) as loader:
+            batches = [next(loader) for _ in range(10)]
+        emptied = sum(check_rows(one, two, taken) for one, two in zip(batches, before, strict=True))
+        assert (emptied > 0) == bool(taken)
+    assert "all good" in headrace("run", "verify", down, "--store", server.store).stdout
