@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.client.session import Opened
     from headrace.client.settings import Settings, Tls
     from headrace.client.state import State
+    from headrace.client.stopping import exit_on_signal
 
 _HOMES = {
     "IGNORE": "batch",
@@ -38,6 +39,7 @@ _HOMES = {
     "State": "state",
     "Stats": "prefetch",
     "Tls": "settings",
+    "exit_on_signal": "stopping",
     "ranks_from_env": "launch",
 }
 
@@ -54,6 +56,7 @@ __all__ = [
     "State",
     "Stats",
     "Tls",
+    "exit_on_signal",
     "ranks_from_env",
 ]
 

@@ -14,7 +14,7 @@ from headrace.client.prefetch import Prefetcher
 from headrace.client.session import Opened, Session
 from headrace.client.settings import Settings
 from headrace.client.stage import Stage
-from headrace.proto.errors import HeadraceError, UsageError
+from headrace.proto.errors import FencedError, HeadraceError, UsageError
 
 log = logging.getLogger("headrace.client")
 
@@ -66,6 +66,8 @@ class Live:
         if self._confirms:
             try:
                 self._session.close(self.ledger.next(), timeout=_CLOSE_SECONDS)
+            except FencedError:
+                pass  # the lease is another's: there is nothing to give back
             except HeadraceError as error:
                 log.warning("%s; the lease ends by itself when nothing has been heard of it for a minute", error)
         self._end()

@@ -10,6 +10,9 @@ It connects when the first batch is asked for, in the process that asks. It is i
 it does not begin again. A step is taken when the loader has handed it out (its last micro-batch, when there are
 several); the state and what the server is told count taken steps, never prefetched ones.
 
+Leaving `with`, `close` or the end of the process gives the run's lease back, and so does SIGTERM after
+`headrace.client.exit_on_signal()`; one that is killed leaves it to lapse after 60 s, or to its job's next attempt.
+
 What was given up: a loader has one consumer; two threads that iterate it need a lock of their own.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import os
+import textwrap
 import threading
 import time
 import weakref
@@ -42,6 +46,8 @@ from headrace.proto.errors import HeadraceError, UnavailableError, UsageError
 
 log = logging.getLogger("headrace.client")
 
+STARTS = ("warn", "resume", "beginning")
+
 
 class Loader(Iterator[Batch]):
     """Batches of a run for one data-parallel rank.
@@ -52,6 +58,8 @@ class Loader(Iterator[Batch]):
     job, attempt   name of the launch and its restart count; taken from torchrun or Slurm, required when world > 1
     mode           "train" holds the run's lease and confirms; "observe" reads sealed steps only
     takeover       take the lease from another job that still holds it
+    start          what to do without a state on a run that is trained on already: "warn" (the default) begins at step 0
+                   and says so, "resume" refuses before the lease is taken, "beginning" means it
     peers          how many processes share this rank (tensor, context, pipeline parallelism); more than these are
                    warned of, for they would train on the same rows twice
     micro_batches  hand out each step in this many equal parts
@@ -75,6 +83,7 @@ class Loader(Iterator[Batch]):
         attempt: int | None = None,
         mode: str = "train",
         takeover: bool = False,
+        start: str = "warn",
         peers: int = 1,
         micro_batches: int = 1,
         micro_rows: int | None = None,
@@ -91,6 +100,9 @@ class Loader(Iterator[Batch]):
             raise UsageError(
                 f"micro_batches is {micro_batches!r} and micro_rows {micro_rows!r}: give one of them, at least 1"
             )
+        if start not in STARTS:
+            raise UsageError(f"start must be one of {', '.join(STARTS)}, not {start!r}")
+        self._start = start
         self._rank = choose_rank(rank, world, environ=os.environ)
         launch = None
         if mode == "train":
@@ -258,9 +270,11 @@ class Loader(Iterator[Batch]):
             return self._live
         if self._closed:
             raise ClosedError(f"the loader of run `{self._opening.run}` is closed")
+        if self._start == "resume" and self._state is None and self._opening.mode == "train":
+            check_beginning(self.open())
         endpoints, opened = self._open(self._opening_as(self._opening.mode))
         for note in opened.notes:
-            log.warning("run `%s`: %s", opened.run, note)
+            log.error("run `%s`:\n%s", opened.run, framed(note))
         self._live = Live(
             endpoints,
             opened,
@@ -303,3 +317,20 @@ class Loader(Iterator[Batch]):
             endpoints.close()
             raise
         return endpoints, opened
+
+
+def check_beginning(opened: Opened) -> None:
+    """Refuses to begin a run that was trained on. Ranks of one launch may be `lead` steps apart, so that much is let
+    pass: the rank that opens last has seen nothing of what the first has confirmed."""
+    if opened.confirmed > opened.lead:
+        raise UsageError(
+            f"run `{opened.run}` has {opened.confirmed} confirmed steps, and this loader was given no state "
+            f'(start="resume"): load the checkpoint\'s state (`load_state_dict`) before the first batch, or say '
+            f'start="beginning" to train on steps 0 to {opened.confirmed - 1} once more'
+        )
+
+
+def framed(text: str) -> str:
+    """In lines of their own between two rules, so that it is seen among a trainer's other lines."""
+    rule = "!" * 100
+    return "\n".join((rule, *textwrap.wrap(text, 96), rule))

@@ -17,7 +17,7 @@ from headrace.proto.errors import StateMismatchError, UsageError
 from headrace.proto.v1 import data_pb2
 
 SCHEMA = 1
-_KEYS = {"schema", "run_id", "spec_digest", "plan_hash", "next_step"}
+KEYS = {"schema", "run_id", "spec_digest", "plan_hash", "next_step"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,8 +59,8 @@ class State:
                 f"{place}: schema is {value.get('schema')!r}, this version reads {SCHEMA}; "
                 "it is no state of a Headrace loader, or one of another version"
             )
-        if value.keys() != _KEYS:
-            odd = ", ".join(sorted(str(key) for key in value.keys() ^ _KEYS))
+        if value.keys() != KEYS:
+            odd = ", ".join(sorted(str(key) for key in value.keys() ^ KEYS))
             raise StateMismatchError(f"{place}: missing or unknown keys: {odd}")
         step = value["next_step"]
         if type(step) is not int:

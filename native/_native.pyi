@@ -37,6 +37,7 @@ __all__ = [
 
 version: str
 
+_Digests = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 _Words = npt.NDArray[np.uint64]
 _Slots = tuple[npt.NDArray[np.uint32], _Words, _Words, _Words]
 
@@ -68,7 +69,7 @@ def row_digests(
     mask_ends: npt.NDArray[np.uint32] | None = None,
     masks: npt.NDArray[np.uint32] | None = None,
 ) -> bytes: ...
-def step_digest(row_digests: bytes | bytearray | memoryview) -> bytes: ...
+def step_digest(row_digests: _Digests | Sequence[_Digests]) -> bytes: ...
 
 @final
 class Piece:

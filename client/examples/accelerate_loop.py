@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from headrace.client import ranks_from_env
-from headrace.client.examples.common import Model, Options, mean_loss, options, trace
+from headrace.client.examples.common import Model, Options, main, mean_loss, trace
 from headrace.client.torch import Loader
 
 # Micro-batches in an optimizer step, which is a step of the run.
@@ -42,8 +42,8 @@ def newest(folder: Path) -> Path | None:
 
 def train(chosen: Options) -> None:
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), gradient_accumulation_steps=ACCUMULATE)
-    ranks = ranks_from_env()
-    with Loader(chosen.server, chosen.run, micro_batches=ACCUMULATE, device=accelerator.device, **ranks) as loader:
+    device, ranks = accelerator.device, ranks_from_env()
+    with Loader(chosen.server, chosen.run, micro_batches=ACCUMULATE, device=device, **ranks, **chosen.launch) as loader:
         torch.manual_seed(0)
         model = Model(loader.open().vocab_size)
         model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
@@ -66,4 +66,4 @@ def train(chosen: Options) -> None:
 
 
 if __name__ == "__main__":
-    train(options(__doc__))
+    main(train, __doc__)

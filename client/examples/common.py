@@ -1,18 +1,32 @@
-"""What the examples share: their options, a very small language model, and the trace of what was trained on."""
+"""What the examples share: options, an orderly end, a very small language model, the trace of what was trained on."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import torch
+from headrace.client import exit_on_signal
 from headrace.client.batch import Batch
 from headrace.client.torch import TensorBatch
+from headrace.proto.errors import HeadraceError
 from torch import Tensor, nn
 from torch.nn import functional
+
+
+class LaunchOptions(TypedDict):
+    """What a Loader takes of them, as keywords."""
+
+    job: str | None
+    attempt: int | None
+    takeover: bool
+    start: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +40,25 @@ class Options:
     trace: Path | None
     save_every: int
     print_every: int
+    job: str | None
+    attempt: int | None
+    takeover: bool
+    start: str
+
+    @property
+    def launch(self) -> LaunchOptions:
+        return LaunchOptions(job=self.job, attempt=self.attempt, takeover=self.takeover, start=self.start)
+
+
+def main(example: Callable[[Options], object], description: str | None) -> None:
+    """Runs an example as a command: SIGTERM leaves its `with` blocks, and what is refused is said in one line."""
+    chosen = options(description)
+    exit_on_signal()
+    try:
+        example(chosen)
+    except HeadraceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 def options(description: str | None) -> Options:
@@ -37,6 +70,10 @@ def options(description: str | None) -> Options:
     parser.add_argument("--trace", type=Path, help="write a line a step: step, first slot, digests of the rows")
     parser.add_argument("--save-every", type=int, default=5)
     parser.add_argument("--print-every", type=int, default=1, help="plain: print the losses every so many steps")
+    parser.add_argument("--job", help="name of the launch (default: torchrun's run id or Slurm's job id)")
+    parser.add_argument("--attempt", type=int, help="its restart count: one higher fences what is left of the old one")
+    parser.add_argument("--takeover", action="store_true", help="take the run from another job, which is stopped")
+    parser.add_argument("--start", default="warn", help="without a checkpoint: warn, resume or beginning, see Loader")
     return Options(**vars(parser.parse_args()))
 
 
@@ -89,11 +126,18 @@ def trace(path: Path | None, batch: Batch) -> None:
 
 
 def replace_durably(path: Path, content: bytes) -> None:
-    """Writes a file so that a crash leaves the old one or the new one, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes a file so that a crash, or a disk that is full, leaves the old one or the new one, whole."""
     fresh = path.with_suffix(f".{os.getpid()}.tmp")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise HeadraceError(
+            f"{path} cannot be written: {error.strerror}; the checkpoint before it is whole, and training again with "
+            "the same options goes on from there"
+        ) from None

@@ -13,7 +13,7 @@ import io
 
 import torch
 import torch.distributed as dist
-from headrace.client.examples.common import Model, Options, mean_loss, options, replace_durably, trace
+from headrace.client.examples.common import Model, Options, main, mean_loss, replace_durably, trace
 from headrace.client.torch import Loader
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,7 +22,8 @@ def train(chosen: Options) -> None:
     cuda = torch.cuda.is_available()
     dist.init_process_group("nccl" if cuda else "gloo")
     device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count()) if cuda else torch.device("cpu")
-    with Loader.for_group(chosen.server, chosen.run, device=device if cuda else None) as loader:
+    on = device if cuda else None
+    with Loader.for_group(chosen.server, chosen.run, device=on, **chosen.launch) as loader:
         torch.manual_seed(0)
         model = DistributedDataParallel(Model(loader.open().vocab_size).to(device))
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -53,4 +54,4 @@ def train(chosen: Options) -> None:
 
 
 if __name__ == "__main__":
-    train(options(__doc__))
+    main(train, __doc__)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from headrace.client.examples.common import Model, Options, mean_loss, options, trace
+from headrace.client.examples.common import Model, Options, main, mean_loss, trace
 from headrace.client.torch import Loader
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -59,7 +59,8 @@ def train(chosen: Options) -> None:
         (world // 2, 2) if wide else (world,),
         mesh_dim_names=("dp_replicate", "dp_shard") if wide else ("dp_shard",),
     )
-    with Loader.for_mesh(chosen.server, chosen.run, mesh, device="cuda" if kind == "cuda" else None) as loader:
+    device = "cuda" if kind == "cuda" else None
+    with Loader.for_mesh(chosen.server, chosen.run, mesh, device=device, **chosen.launch) as loader:
         torch.manual_seed(0)
         model = Model(loader.open().vocab_size).to(kind)
         fully_shard(model, mesh=mesh)
@@ -88,4 +89,4 @@ def train(chosen: Options) -> None:
 
 
 if __name__ == "__main__":
-    train(options(__doc__))
+    main(train, __doc__)

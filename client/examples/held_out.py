@@ -12,7 +12,7 @@ import math
 from collections import Counter
 
 import torch
-from headrace.client.examples.common import Model, Options, options
+from headrace.client.examples.common import Model, Options, main
 from headrace.client.torch import Loader
 from headrace.client.torch.losses import domain_sums
 from torch.nn import functional
@@ -39,4 +39,4 @@ def evaluate(chosen: Options) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    evaluate(options(__doc__))
+    main(evaluate, __doc__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from headrace.client.examples.common import Options, options, trace
+from headrace.client.examples.common import Options, main, trace
 from headrace.client.launch import ranks_from_env
 from headrace.client.torch import Loader
 from headrace.client.torch.trainers.huggingface import StreamBatches, StreamTrainerMixin
@@ -34,7 +34,7 @@ class Trace(TrainerCallback):
 
 
 def train(chosen: Options) -> None:
-    with Loader(chosen.server, chosen.run, **ranks_from_env()) as stream:
+    with Loader(chosen.server, chosen.run, **ranks_from_env(), **chosen.launch) as stream:
         torch.manual_seed(0)
         config = LlamaConfig(
             vocab_size=stream.open().vocab_size,
@@ -61,4 +61,4 @@ def train(chosen: Options) -> None:
 
 
 if __name__ == "__main__":
-    train(options(__doc__))
+    main(train, __doc__)

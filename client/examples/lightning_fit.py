@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import torch
-from headrace.client.examples.common import Model, Options, mean_loss, options, trace
+from headrace.client.examples.common import Model, Options, main, mean_loss, trace
 from headrace.client.launch import Ranks, ranks_from_env
 from headrace.client.torch import Loader, TensorBatch
 from headrace.client.torch.trainers.lightning import LightningStream
@@ -38,7 +38,7 @@ class Module(LightningModule):
 
 def train(chosen: Options) -> None:
     ranks = ranks_from_env() if "WORLD_SIZE" in os.environ else Ranks(rank=0, world=1)
-    with Loader(chosen.server, chosen.run, **ranks) as loader:
+    with Loader(chosen.server, chosen.run, **ranks, **chosen.launch) as loader:
         torch.manual_seed(0)
         stream = LightningStream(loader)
         saving = ModelCheckpoint(
@@ -64,4 +64,4 @@ def train(chosen: Options) -> None:
 
 
 if __name__ == "__main__":
-    train(options(__doc__))
+    main(train, __doc__)

@@ -1,6 +1,9 @@
 """One process, no launcher: the loop and its checkpoint, nothing else.
 
-python -m headrace.client.examples.plain 127.0.0.1:7750 RUN
+python -m headrace.client.examples.plain 127.0.0.1:7750 RUN --job mine --attempt 0
+
+Started again after it was killed, with `--attempt 1` (then 2, ...), it goes on at once. Without `--job` each start is a
+job of its own: it waits until the killed one was silent for 60 s, or takes the run over with `--takeover`.
 """
 
 from __future__ import annotations
@@ -8,13 +11,13 @@ from __future__ import annotations
 import io
 
 import torch
-from headrace.client.examples.common import Model, Options, losses_of, mean_loss, options, replace_durably, trace
+from headrace.client.examples.common import Model, Options, losses_of, main, mean_loss, replace_durably, trace
 from headrace.client.torch import Loader
 
 
 def train(chosen: Options) -> None:
     device = "cuda" if torch.cuda.is_available() else None
-    with Loader(chosen.server, chosen.run, rank=0, world=1, device=device) as loader:
+    with Loader(chosen.server, chosen.run, rank=0, world=1, device=device, **chosen.launch) as loader:
         torch.manual_seed(0)
         model = Model(loader.open().vocab_size).to(device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -42,4 +45,4 @@ def train(chosen: Options) -> None:
 
 
 if __name__ == "__main__":
-    train(options(__doc__))
+    main(train, __doc__)

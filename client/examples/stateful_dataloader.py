@@ -13,14 +13,14 @@ import io
 import torch
 import torch.distributed as dist
 from headrace.client import ranks_from_env
-from headrace.client.examples.common import Model, Options, mean_loss, options, replace_durably, trace
+from headrace.client.examples.common import Model, Options, main, mean_loss, replace_durably, trace
 from headrace.client.torch import StreamDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 
 def train(chosen: Options) -> None:
     dist.init_process_group("gloo")
-    dataset = StreamDataset(chosen.server, chosen.run, **ranks_from_env())
+    dataset = StreamDataset(chosen.server, chosen.run, **ranks_from_env(), **chosen.launch)
     loader = StatefulDataLoader(dataset, batch_size=None, num_workers=0)
     torch.manual_seed(0)
     model = Model(dataset.loader.open().vocab_size)
@@ -50,4 +50,4 @@ def train(chosen: Options) -> None:
 
 
 if __name__ == "__main__":
-    train(options(__doc__))
+    main(train, __doc__)

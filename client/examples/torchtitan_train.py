@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from headrace.client.examples.common import Options, options, trace
+from headrace.client.examples.common import Options, main, trace
 from headrace.client.session import Opened
 from headrace.client.torch import Loader
 from headrace.client.torch.trainers.torchtitan import NoTokenizer, StreamDataLoader
@@ -67,7 +67,7 @@ def configured(chosen: Options, opened: Opened) -> Trainer.Config:
             mixed_precision_param="float32",
         ),
         tokenizer=NoTokenizer.Config(),
-        dataloader=StreamDataLoader.Config(server=",".join(chosen.server), run=chosen.run),
+        dataloader=StreamDataLoader.Config(server=",".join(chosen.server), run=chosen.run, **chosen.launch),
         checkpoint=CheckpointManager.Config(enable=True, interval=chosen.save_every, last_save_model_only=False),
     )
 
@@ -84,4 +84,4 @@ def train(chosen: Options) -> None:
 
 
 if __name__ == "__main__":
-    train(options(__doc__))
+    main(train, __doc__)

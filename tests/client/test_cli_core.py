@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from headrace.client.cli.common import Target, find_target, print_table
 from headrace.client.cli.main import COMMANDS, main
 from headrace.client.state import State
 from headrace.proto.errors import ConfigError, UsageError
+from torch.distributed.checkpoint.state_dict_saver import save
 
 STATE = State(run_id="r-1", spec_digest=b"\x01" * 32, plan_hash=b"\x02" * 32, next_step=41_207).to_dict()
 
@@ -123,3 +125,20 @@ def test_tables_align(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["domain", "tokens"], [["deu", 12_000_000], ["a-longer-name", 7]])
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["domain             tokens", "deu            12,000,000", "a-longer-name           7"]
+
+
+def test_state_show_of_a_folder(tmp_path: Path) -> None:
+    """What DCP and the adapter for Hugging Face write are folders; any other is told apart in words."""
+    saved = {"model": {"w": torch.zeros(9)}, "data": STATE, "step": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of there being one process
+        save(saved, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "headrace.json").write_text(json.dumps(STATE))
+    for name in ("dcp", "hf"):
+        done = headrace("state", "show", str(tmp_path / name), "--json")
+        assert json.loads(done.stdout) == STATE
+    done = headrace("state", "show", str(tmp_path))
+    assert done.returncode == 2
+    assert "is a folder without headrace.json" in done.stderr
+    assert "one of dcp, hf" in done.stderr

@@ -9,7 +9,7 @@ import importlib
 from types import SimpleNamespace
 
 import torch
-from headrace.client.examples.common import options
+from headrace.client.examples.common import main
 from torch.distributed.fsdp import FSDPModule
 from torchtitan.tools import utils
 
@@ -41,4 +41,4 @@ def use_the_cpu() -> None:
 
 if not torch.cuda.is_available():
     use_the_cpu()
-importlib.import_module("headrace.client.examples.torchtitan_train").train(options(__doc__))
+main(importlib.import_module("headrace.client.examples.torchtitan_train").train, __doc__)

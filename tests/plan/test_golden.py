@@ -51,7 +51,20 @@ def test_digests_of_rows_and_steps() -> None:
             np.array([weight], dtype=np.float32),
         )
         assert made.hex() == expected
-    assert native.step_digest(bytes.fromhex("".join(digests))).hex() == step
+    whole = bytes.fromhex("".join(digests))
+    assert native.step_digest(whole).hex() == step
+    rows = np.frombuffer(whole, dtype=np.uint8).reshape(-1, 16)
+    for pieces in ([whole[:16], whole[16:]], [rows[:1], rows[1:]], rows):
+        assert native.step_digest(pieces).hex() == step
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [([], ValueError), (b"", ValueError), (b"short", ValueError), ("text", TypeError), (3, TypeError)],
+)
+def test_what_has_no_step_digest_is_told_what_has_one(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="row_digests of the step's rows in slot order"):
+        native.step_digest(given)
 
 
 @pytest.mark.parametrize("golden", GOLDEN["runs"], ids=itertools.count())

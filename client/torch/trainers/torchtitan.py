@@ -32,12 +32,14 @@ class StreamDataLoader(BaseDataLoader):
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):
-        """`server` is one address, or several with commas between; `job` and `attempt` as for `Loader`."""
+        """`server` is one address, or several with commas between; the rest as for `Loader`."""
 
         server: str = ""
         run: str = ""
         job: str | None = None
         attempt: int | None = None
+        takeover: bool = False
+        start: str = "warn"
 
     def __init__(
         self,
@@ -61,6 +63,8 @@ class StreamDataLoader(BaseDataLoader):
             world=dp_world_size,
             job=job,
             attempt=config.attempt,
+            takeover=config.takeover,
+            start=config.start,
             micro_rows=local_batch_size,
         )
 

@@ -2,7 +2,7 @@
 
 use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -202,13 +202,34 @@ fn check_ends(what: &str, ends: &[u32], rows: usize, total: usize) -> Result<(),
     Ok(())
 }
 
-/// BLAKE3 over the row digests of a step in slot order.
+/// BLAKE3 over the row digests of a step in slot order: in one piece, or one piece after another.
 #[pyfunction]
-fn step_digest<'py>(py: Python<'py>, row_digests: Data) -> PyResult<Bound<'py, PyBytes>> {
-    Ok(PyBytes::new(
-        py,
-        &digest::step_digest((*row_digests.view(py)?).as_ref()),
-    ))
+fn step_digest<'py>(
+    py: Python<'py>,
+    row_digests: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let pieces = pieces(row_digests).ok_or_else(|| PyTypeError::new_err(DIGESTS_NEEDED))?;
+    let mut whole = Vec::new();
+    for piece in pieces {
+        whole.extend_from_slice((*piece.view(py)?).as_ref());
+    }
+    if whole.is_empty() || !whole.len().is_multiple_of(ROW_DIGEST_BYTES) {
+        return Err(PyValueError::new_err(format!(
+            "step_digest: {} bytes are no digests of rows, which have {ROW_DIGEST_BYTES} bytes each; {DIGESTS_NEEDED}",
+            whole.len()
+        )));
+    }
+    Ok(PyBytes::new(py, &digest::step_digest(&whole)))
+}
+
+const ROW_DIGEST_BYTES: usize = 16;
+const DIGESTS_NEEDED: &str = "give the row_digests of the step's rows in slot order: bytes, or an array of uint8, or a list with one for each batch";
+
+fn pieces(row_digests: &Bound<'_, PyAny>) -> Option<Vec<Data>> {
+    match row_digests.extract::<Data>() {
+        Ok(whole) => Some(vec![whole]),
+        Err(_) => row_digests.extract().ok(),
+    }
 }
 
 /// Adds this file's names to the module.
