@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from headrace.server.service.config import ServerConfig
 
 
 @click.command()
@@ -33,10 +38,22 @@ def serve(config: Path, check: bool, log_level: str, log_format: str) -> None:
     set_up(log_level, log_format)
     settings = ServerConfig.load(config)
     if check:
-        from headrace.server.service.check import check_config
-
-        for line in check_config(settings):
-            click.echo(line)
-        click.echo(f"{config}: good")
+        _check(config, settings)
         return
     asyncio.run(run_server(settings))
+
+
+def _check(config: Path, settings: ServerConfig) -> None:
+    """Prints what was found; leaves with the exit code of the first error, when all has been looked at."""
+    from headrace.server.service.check import check_config
+
+    errors = []
+    for finding in check_config(settings):
+        if finding.error is None:
+            click.echo(finding.text)
+        else:
+            click.echo(f"error: {finding.error}", err=True)
+            errors.append(finding.error)
+    if errors:
+        sys.exit(errors[0].exit_code)
+    click.echo(f"{config}: good")

@@ -41,3 +41,15 @@ class StoreLock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def holder_of(path: Path) -> str:
+    """Who has the store open for writing, as the lock's file says; "" when nobody has."""
+    try:
+        with path.with_name(path.name + ".lock").open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return path.with_name(path.name + ".lock").read_text(encoding="utf-8").strip() or "unknown"
+    except OSError:
+        return ""
+    return ""

@@ -2,17 +2,21 @@
 
 `headrace serve` looks at the ports before it touches the store, so that a second server on one address leaves nothing
 behind. `headrace serve --check` opens the rest too: certificates, tokens, the store if there is one, each run with its
-corpus. Nothing is made, changed or built.
+corpus. Nothing is made, changed or built, and one thing that is wrong does not keep the others from being looked at.
+Beside a running server it is no mistake that the port is taken: the one that has the store open listens there.
 """
 
 from __future__ import annotations
 
+import errno
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.proto.errors import ConfigError, ConflictError, NotFoundError
+from headrace.proto.errors import ConfigError, ConflictError, HeadraceError, NotFoundError
 from headrace.server.control.database import parse_url
+from headrace.server.control.lock import holder_of
 from headrace.server.control.store import Store
 from headrace.server.corpus.build import plan_build
 from headrace.server.corpus.manifest import Corpus
@@ -24,48 +28,87 @@ from headrace.server.service.loading import Corpora, corpus_path, new_run
 from headrace.server.service.tls import server_credentials
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What was found good, in words, or the error that would keep a server from starting."""
+
+    text: str = ""
+    error: HeadraceError | None = None
+
+
 def check_ports(config: ServerConfig) -> None:
     """Raises ConfigError naming an address that cannot be listened on."""
-    for name, address in (("listen", config.listen), ("metrics", config.metrics)):
-        host, _, port = (address or ":0").rpartition(":")
-        if int(port):
-            _check_address(config.place, name, host.strip("[]"), int(port))
+    for name, address in _addresses(config).items():
+        if (refusal := _refusal(address)) is not None:
+            raise _cannot_listen(config, name, address, refusal)
 
 
-def _check_address(place: str, name: str, host: str, port: int) -> None:
+def _addresses(config: ServerConfig) -> dict[str, str]:
+    """The addresses to listen on by key; one with port 0 is always free."""
+    named = {"listen": config.listen, "metrics": config.metrics or ""}
+    return {name: address for name, address in named.items() if int(address.rpartition(":")[2] or 0)}
+
+
+def _refusal(address: str) -> OSError | None:
+    """What keeps this process from listening on an address."""
+    host, _, port = address.rpartition(":")
     try:
-        family, kind, number, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, number, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, number) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(where)
             probe.listen(1)
     except OSError as error:
-        raise ConfigError(
-            f"{place}: {name}: cannot listen on {host}:{port}: {error.strerror or error}: the address is in use, or is "
-            f"not this machine's; stop the other server or choose another address"
-        ) from None
+        return error
+    return None
 
 
-def check_config(config: ServerConfig) -> Iterator[str]:
-    """A line for each thing that was found good; raises HeadraceError naming the first that is not."""
-    check_ports(config)
-    yield f"free to listen on: {config.listen}{f' and {config.metrics}' if config.metrics else ''}"
-    if config.tls is not None:
-        server_credentials(config.tls)
-        yield f"tls: {config.tls.certificate} and its key can be read"
-    if config.tokens is not None:
-        TokenFile(config.tokens)
-        yield f"tokens: {config.tokens} can be read"
+def _cannot_listen(config: ServerConfig, name: str, address: str, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{config.place}: {name}: cannot listen on {address}: {error.strerror or error}: the address is in use, or is "
+        f"not this machine's; stop the other server or choose another address"
+    )
+
+
+def check_config(config: ServerConfig) -> Iterator[Finding]:
+    """A finding for each thing that the file names."""
+    for name, address in _addresses(config).items():
+        yield _found(lambda name=name, address=address: _port(config, name, address))
+    if (tls := config.tls) is not None:
+        yield _found(lambda: f"tls: {tls.certificate} and its key can be read", lambda: server_credentials(tls))
+    if (tokens := config.tokens) is not None:
+        yield _found(lambda: f"tokens: {tokens} can be read", lambda: TokenFile(tokens))
     for name, scope in (config.identities or {}).items():
         parse_scope(scope, f"{config.place}: identity `{name}`")
-    store, known = _store(config)
-    yield store
+    known: dict[str, bytes] = {}
+    yield _found(lambda: _store(config, known))
     for path in config.runs:
-        yield _run(config, path, known)
+        yield _found(lambda path=path: _run(config, path, known))
 
 
-def _store(config: ServerConfig) -> tuple[str, Mapping[str, bytes]]:
-    """What to say of the store, and the spec digest of each of its runs."""
+def _found(say: Callable[[], str], look: Callable[[], object] = lambda: None) -> Finding:
+    try:
+        look()
+        return Finding(text=say())
+    except HeadraceError as error:
+        return Finding(error=error)
+
+
+def _port(config: ServerConfig, name: str, address: str) -> str:
+    refusal = _refusal(address)
+    if refusal is None:
+        return f"{name}: {address} is free"
+    url = parse_url(config.store)
+    shared = not url.drivername.startswith("sqlite")
+    holder = "" if shared else holder_of(Path(url.database or ""))
+    if refusal.errno != errno.EADDRINUSE or not (shared or holder):
+        raise _cannot_listen(config, name, address, refusal)
+    whose = f"by the server that has this store open ({holder})" if holder else "by this file's own server, if it runs"
+    return f"{name}: {address} is in use, {whose}: stop that one before another starts"
+
+
+def _store(config: ServerConfig, known: dict[str, bytes]) -> str:
+    """What to say of the store; the spec digest of each of its runs goes into `known`."""
     parsed = parse_url(config.store)
     try:
         store = Store(config.store, writable=False)
@@ -73,11 +116,11 @@ def _store(config: ServerConfig) -> tuple[str, Mapping[str, bytes]]:
         folder = Path(parsed.database or "").parent
         if parsed.drivername.startswith("sqlite") and not folder.is_dir():
             raise NotFoundError(f"store `{config.store}`: there is no folder {folder}; make it first") from None
-        return f"store: {config.store} is not there yet and will be made", {}
-    known = {run.name: run.spec_digest for run in store.runs()}
+        return f"store: {config.store} is not there yet and will be made"
+    known |= {run.name: run.spec_digest for run in store.runs()}
     store.close()
     names = f": {', '.join(list(known)[:8])}" if known else ""
-    return f"store: {store.name} holds {len(known)} run{'' if len(known) == 1 else 's'}{names}", known
+    return f"store: {store.name} holds {len(known)} run{'' if len(known) == 1 else 's'}{names}"
 
 
 def _run(config: ServerConfig, path: Path, known: Mapping[str, bytes]) -> str:

@@ -94,6 +94,24 @@ def test_check_opens_the_runs(tmp_path: Path, corpus: Path, taken: int) -> None:
     assert "cannot listen" in busy.stderr
 
 
+def test_check_beside_its_own_running_server_is_good(tmp_path: Path, corpus: Path) -> None:
+    run = write_run(tmp_path, corpus)
+    with serving(tmp_path, [run]) as server:
+        config = str(tmp_path / "SERVER.toml")
+        done = headrace("serve", "--check", config)
+        assert done.returncode == 0, done.stderr
+        whose = f"by the server that has this store open (pid {server.process.pid} on "  # type: ignore[union-attr]
+        assert f"listen: {server.address} is in use, {whose}" in done.stdout
+        assert "holds 1 run: r" in done.stdout
+        assert done.stdout.endswith(f"{config}: good\n")
+        other = tmp_path / "OTHER.toml"
+        other.write_text(Path(config).read_text().replace("control.db", "other.db"))
+        busy = headrace("serve", "--check", str(other))
+        assert busy.returncode == 2
+        assert f"listen: cannot listen on {server.address}: Address already in use" in busy.stderr
+        assert "run `r`, digest" in busy.stdout  # and the rest is looked at all the same
+
+
 def test_check_refuses_what_serve_would(tmp_path: Path, corpus: Path) -> None:
     run = write_run(tmp_path, corpus)
     with serving(tmp_path, [run]):
