@@ -237,7 +237,7 @@ class Job:
         raise SmallVocabularyError(
             f"the text gives a vocabulary of {made + 256 + len(spec.specials)} of the {asked or spec.merges} "
             f"{'ids' if asked else 'merges'} asked for: no pair of tokens occurs {spec.least_pair_count} times "
-            f"any more; give more text, ask for less, or allow a smaller vocabulary"
+            f"any more; give more text, ask for less, or allow a smaller vocabulary (`--allow-smaller`)"
         )
 
     def _warn_of_text(self) -> list[str]:

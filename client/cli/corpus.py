@@ -173,6 +173,8 @@ def _tell_plan(plan: BuildPlan, share: tuple[int, int] | None, as_json: bool) ->
     click.echo(f"{len(plan.files)} files, {plan.source_bytes / 1e6:,.1f} MB; to build: {len(missing)}")
     for task in missing:
         click.echo(f"  {task.domain.name}  {task.name}")
+    if missing:
+        click.echo("no text was read: `text`, `where` and `{field}` names are judged by the build")
 
 
 @corpus.command()
@@ -226,14 +228,22 @@ def show(path: str, sample: int | None, view: str | None, as_json: bool) -> None
     """Prints documents, tokens, bytes a token, lengths, duplicates and rejected documents of each domain."""
     from headrace.server.corpus.ready import corpus_path
     from headrace.server.corpus.records import Manifest
+    from headrace.server.corpus.regrow import generations
 
     if view:
         _tell_view(corpus_path(path), view, as_json)
         return
-    manifest = Manifest.load(corpus_path(path))
+    found = corpus_path(path)
+    manifest = Manifest.load(found)
     _tell(manifest, as_json)
+    later = generations(found)[1:] if found.name == "manifest.json" else []
+    if later and not as_json:
+        names = ", ".join(part.name for part in later)
+        click.echo(
+            f"this is the first generation; the corpus has grown: `corpus show` of {names} beside it shows the rest"
+        )
     if sample and not as_json:
-        _tell_sample(corpus_path(path), sample)
+        _tell_sample(found, sample)
 
 
 @corpus.command()

@@ -56,7 +56,8 @@ class Offline:
         return run_info(self.view(name))
 
     def events(self, name: str) -> list[pb.Event]:
-        return event_messages(self.view(name).events)
+        view = self.view(name)
+        return event_messages(view.events, self.store.keys(view.run.id))
 
     def explain(self, name: str, step: int, text_characters: int = 0) -> pb.ExplainResponse:
         return explain(self.view(name), step, text_characters)

@@ -58,12 +58,15 @@ class Remote:
         return list(answer.events)
 
     def explain(self, name: str, step: int, text_characters: int = 0) -> pb.ExplainResponse:
-        request = pb.ExplainRequest(run=name, step=step, text_characters=text_characters)
-        answer: pb.ExplainResponse = self._call(f"explain step {step} of run `{name}`", "Explain", request)
-        return answer
+        return self._explain(f"explain step {step} of run `{name}`", name, step, text_characters)
 
     def digest(self, name: str, step: int) -> bytes:
-        return self.explain(name, step).step_digest
+        return self._explain(f"compute the digest of step {step} of run `{name}`", name, step, 0).step_digest
+
+    def _explain(self, doing: str, name: str, step: int, text_characters: int) -> pb.ExplainResponse:
+        request = pb.ExplainRequest(run=name, step=step, text_characters=text_characters)
+        answer: pb.ExplainResponse = self._call(doing, "Explain", request)
+        return answer
 
     def create(self, request: pb.CreateRunRequest) -> pb.CreateRunResponse:
         answer: pb.CreateRunResponse = self._call("create a run", "CreateRun", request)

@@ -34,6 +34,12 @@ def info_dict(info: pb.RunInfo) -> dict[str, Any]:
 
 def info_lines(info: pb.RunInfo) -> list[str]:
     """A run for people."""
+    if json.loads(info.spec_json).get("kind") == "eval":
+        return [
+            f"{info.name}: evaluation of {info.end_step} steps, sealed whole",
+            f"  spec digest {info.spec_digest.hex()}",
+            f"  domains {', '.join(info.domains)}",
+        ]
     end = f" of {info.end_step}" if info.HasField("end_step") else ""
     holder = f"held by job {info.lease_job}, attempt {info.lease_attempt}, {info.lease_holder}"
     held = holder if info.lease_job else "free"

@@ -11,7 +11,14 @@ from headrace.client.cli.terminal import clean, fit
 Figures = Mapping[str, Any]
 Paint = Callable[[str, str], str]
 _STYLES = {"alarm": "31;1", "warning": "33;1", "note": "36", "quiet": "2", "bold": "1", "good": "32", "head": "7"}
-_OF_STATE = {"drift": "alarm", "off": "warning", "near cap": "warning", "capped": "note", "unused": "quiet"}
+_OF_STATE = {
+    "quarantine": "alarm",
+    "drift": "alarm",
+    "off": "warning",
+    "near cap": "warning",
+    "capped": "note",
+    "unused": "quiet",
+}
 _FEWEST = 3
 
 
@@ -77,17 +84,17 @@ def _notes(shown: Figures, width: int, paint: Paint) -> Iterator[str]:
 
 
 def _domains(rows: Sequence[Figures], width: int, paint: Paint) -> Iterator[str]:
-    bar = max(0, min(24, width - 78))
-    name = max(8, min(44, width - 54 - (bar + 2 if bar else 0)))
+    bar = max(0, min(24, width - 80))
+    name = max(8, min(44, width - 56 - (bar + 2 if bar else 0)))
     most = max((max(row["window_share"], row["window_due"]) for row in rows), default=0.0) or 1.0
-    columns = f"{'target':>9}{'realized':>10}{'off':>8}{'epochs':>17}  state   "
+    columns = f"{'target':>9}{'realized':>10}{'off':>8}{'epochs':>17}  state     "
     yield paint("quiet", fit(f"{fit('domain', name)}{columns}", width))
     for row in rows:
         apart = 100 * (row["window_share"] - row["window_due"])
         epochs = f"{row['epochs']:.2f}" + (f" / {row['cap']:.2f}" if row["cap"] else "")
         text = (
             f"{fit(row['name'], name)}{100 * row['target']:7.2f} %{100 * row['window_share']:8.2f} %{apart:+8.2f}"
-            f"{epochs:>17}  {row['state']:<8}"
+            f"{epochs:>17}  {row['state']:<10}"
         )
         text = fit(text + ("  " + _bullet(row, most, bar) if bar else ""), width)
         style = _OF_STATE.get(row["state"])

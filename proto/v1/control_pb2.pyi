@@ -88,7 +88,7 @@ class GetRunResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[RunInfo, _Mapping]] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("sequence", "weights", "grow", "mask", "cancel", "from_step", "until_step", "author", "reason", "time_us", "previous_hash", "hash", "cancelled")
+    __slots__ = ("sequence", "weights", "grow", "mask", "cancel", "from_step", "until_step", "author", "reason", "time_us", "previous_hash", "hash", "cancelled", "idempotency_key")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     GROW_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class Event(_message.Message):
     PREVIOUS_HASH_FIELD_NUMBER: _ClassVar[int]
     HASH_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     weights: Weights
     grow: Grow
@@ -115,7 +116,8 @@ class Event(_message.Message):
     previous_hash: bytes
     hash: bytes
     cancelled: bool
-    def __init__(self, sequence: _Optional[int] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., grow: _Optional[_Union[Grow, _Mapping]] = ..., mask: _Optional[_Union[MaskBody, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., from_step: _Optional[int] = ..., until_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., time_us: _Optional[int] = ..., previous_hash: _Optional[bytes] = ..., hash: _Optional[bytes] = ..., cancelled: bool = ...) -> None: ...
+    idempotency_key: str
+    def __init__(self, sequence: _Optional[int] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., grow: _Optional[_Union[Grow, _Mapping]] = ..., mask: _Optional[_Union[MaskBody, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., from_step: _Optional[int] = ..., until_step: _Optional[int] = ..., author: _Optional[str] = ..., reason: _Optional[str] = ..., time_us: _Optional[int] = ..., previous_hash: _Optional[bytes] = ..., hash: _Optional[bytes] = ..., cancelled: bool = ..., idempotency_key: _Optional[str] = ...) -> None: ...
 
 class Weights(_message.Message):
     __slots__ = ("weights", "loss_weights")

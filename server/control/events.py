@@ -91,6 +91,12 @@ def _event(run: RunRecord, before: tuple[Event, ...], wish: Wish, now_us: int) -
     )
 
 
+def read_keys(connection: sa.Connection, run_id: str) -> dict[int, str]:
+    """The idempotency keys of a run's events by sequence number; an event that had none is not in it."""
+    found = connection.execute(sa.select(keys.c.sequence, keys.c.key).where(keys.c.run_id == run_id))
+    return {row.sequence: row.key for row in found}
+
+
 def _replayed(connection: sa.Connection, run: RunRecord, before: tuple[Event, ...], wish: Wish) -> Appended | None:
     row = connection.execute(sa.select(keys).where(keys.c.run_id == run.id, keys.c.key == wish.key)).one_or_none()
     if row is None:

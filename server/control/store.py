@@ -184,6 +184,11 @@ class Store:
             self._database.lock_table(connection, "refusals")
             refusals.record_refusals(connection, refused, self._database.now_us(connection))
 
+    def keys(self, run_id: str) -> dict[int, str]:
+        """Idempotency keys of a run's events, by sequence number."""
+        with self._database.read() as connection:
+            return events.read_keys(connection, run_id)
+
     def refusals(self, run: str = "") -> tuple[Refusal, ...]:
         """Changes that were refused, newest first; of one run, or of all."""
         with self._database.read() as connection:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from headrace.native import PADDING
 from headrace.proto.errors import DataLossError, NotFoundError, UsageError
-from headrace.server.corpus.records import Manifest, ShardRecord
+from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord
 from headrace.server.corpus.shard_read import ShardDocuments, is_whole, read_documents
 from headrace.server.corpus.views import Parts, differences
 from headrace.server.plan.log import MaskBody
@@ -153,8 +153,10 @@ def _source_hint(manifest: Manifest, missing: Sequence[str]) -> str:
     sources = {source.path: source for source in manifest.sources}
     path, _, row = missing[0].rpartition(":") if missing else ("", "", "")
     if path in sources and row.isdigit():
-        rejected = sum(sources[path].rejected.values())
-        return f"`{path}` has {sources[path].read:,} documents, and {rejected:,} of them were left out at the build"
+        file = sources[path]
+        rejected, held = sum(file.rejected.values()), file.held_out
+        kept = f", {held:,} are held out and in evaluation runs only" if held else ""
+        return f"of the {file.read:,} documents of `{path}`, {rejected:,} were left out at the build{kept}"
     like = difflib.get_close_matches(missing[0], sources, 3, 0.4) if missing else []
     shown = ", ".join(f"`{name}`" for name in like or list(sources)[:3])
     more = "" if len(sources) <= 3 else f" and others ({len(sources):,} in all)"
@@ -203,6 +205,11 @@ def find(manifest: Manifest, root: Path, part: str, body: MaskBody, skipped: fro
 def _name(record: ShardRecord) -> str:
     """What events call a shard."""
     return f"{record.folder}/{record.shard.file}"
+
+
+def shard_names(domain: DomainRecord) -> set[str]:
+    """What events call the training shards of a domain."""
+    return {_name(record) for generation in domain.generations for record in generation}
 
 
 Look = Callable[[Manifest, Path, ShardRecord, int], list[Spans]]

@@ -27,6 +27,7 @@ Unknown keys and wrong types are errors that name file and line.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -67,7 +68,7 @@ class DomainSpec:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(PLACEHOLDER.sub("x", self.name)):
             raise ConfigError(
-                f"`{self.name}` is no name for a domain; names match {NAME.pattern}, with {{field}} for a field's value"
+                f"`{self.name}` cannot be a `name`; names match {NAME.pattern}, with {{field}} for a field's value"
             )
         if not all(part for name in (self.text, *self.name_fields, *self.keep) for part in name.split(".")):
             raise ConfigError(f"domain `{self.name}`: an empty field name in `{self.text}` or in the name")
@@ -121,9 +122,8 @@ class CorpusSpec:
         if not self.domains:
             raise ConfigError(f"{self.place}: no [[domain]]; name at least one")
         names = [domain.name for domain in self.domains]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ConfigError(f"{self.place}: domain `{twice[0]}` is named twice; give all its files in one [[domain]]")
+        if len(set(names)) < len(names):
+            raise ConfigError(f"{self.place}: two [[domain]] of one name: {', '.join(names)}")
 
     @property
     def out_path(self) -> Path:
@@ -158,13 +158,28 @@ class CorpusSpec:
             "tokenizer": corpus.text("tokenizer", "tokenizer.json"),
             "bos": _flag(corpus, "bos", False),
             "eos": _flag(corpus, "eos", None),
-            "id_bytes": corpus.integer("id_bytes", 2, 4) if corpus.has("id_bytes") else None,
+            "id_bytes": _id_bytes(corpus) if corpus.has("id_bytes") else None,
             "tail": corpus.choice("tail", TAILS, "pad"),
         }
-        corpus.done()
-        domains = tuple(_domain(table) for table in top.tables("domain"))
+        corpus.done({"[[domain]]": (field.name for field in fields(DomainSpec))})
+        tables = top.tables("domain")
+        domains = tuple(_domain(table) for table in tables)
         top.done()
+        _check_names(tables, [domain.name for domain in domains])
         return cls(**values, domains=domains, root=root, place=place)
+
+
+def _check_names(tables: Sequence[Table], names: Sequence[str]) -> None:
+    for number, (table, name) in enumerate(zip(tables, names, strict=True)):
+        if name in names[:number]:
+            raise table.error("name", f"domain `{name}` is named twice; give all its files in one [[domain]]")
+
+
+def _id_bytes(table: Table) -> int:
+    value = table.integer("id_bytes", 2, 4)
+    if value == 3:
+        raise table.error("id_bytes", "`corpus.id_bytes` is 2 or 4, not 3")
+    return value
 
 
 def _flag(table: Table, key: str, default: bool | None) -> bool | None:
@@ -197,8 +212,8 @@ def _domain(table: Table) -> DomainSpec:
         "on_damaged": table.choice("on_damaged", ("error", "skip"), "error"),
         "max_rejected": float(table.number("max_rejected", 1)),
     }
-    table.done()
+    table.done({"[corpus]": (field.name for field in fields(CorpusSpec))})
     try:
         return DomainSpec(**values)
     except ConfigError as error:
-        raise table.error(None, str(error)) from None
+        raise table.error(table.named_in(str(error)), str(error)) from None

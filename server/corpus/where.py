@@ -68,7 +68,7 @@ class _Parser:
         self.own: set[str] = set()
 
     def _error(self, message: str) -> ConfigError:
-        return ConfigError(f"where: {message} at character {self._at + 1} of `{self._text}`")
+        return ConfigError(f"`where`: {message} at character {self._at + 1} of `{self._text}`")
 
     def _peek(self) -> re.Match[str] | None:
         return _TOKEN.match(self._text, self._at)

@@ -28,6 +28,7 @@ from headrace.server.plan.strict import Table, finite, parse, show
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _MOST_STEPS = 1 << 62
+_PHASE_KEYS = ("steps", "tokens", "seq_len", "batch", "batch_tokens", "packing", "weights", "schedule")
 _Made = TypeVar("_Made")
 
 
@@ -44,7 +45,7 @@ def read_run(text: str, *, place: str) -> RunSpec:
         lambda: RunSpec(
             name=run.text("name"),
             corpus=run.text("corpus"),
-            seed=run.integer("seed", 0, (1 << 63) - 1),
+            seed=run.integer("seed", 0, (1 << 63) - 1, 0 if all(not phase.steps for phase in phases) else ...),
             kind=kind,
             lead=run.integer("lead", 1, 1 << 20, 8),
             draw=run.choice("draw", DRAWS, "balanced"),
@@ -54,7 +55,7 @@ def read_run(text: str, *, place: str) -> RunSpec:
             domains=policies,
         ),
     )
-    run.done()
+    run.done({"[[phase]]": _PHASE_KEYS, "[domain.NAME]": ("cap", "at_cap")})
     return spec
 
 
@@ -83,7 +84,7 @@ def _checked(table: Table, make: Callable[[], _Made]) -> _Made:
     except ConfigError:
         raise
     except UsageError as error:
-        raise table.error(None, str(error)) from None
+        raise table.error(table.named_in(str(error)), str(error)) from None
 
 
 def _phase(table: Table, *, may_be_whole: bool = False) -> Phase:

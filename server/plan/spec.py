@@ -85,10 +85,12 @@ class Phase:
         places = [point.at for point in self.points]
         if not places or places[0] != 0 or sorted(set(places)) != places or places[-1] >= self.steps:
             raise UsageError(
-                f"phase `{self.name}`: points must begin at 0, rise, and lie within its {self.steps} steps"
+                f"phase `{self.name}`: its `schedule` must begin at 0, rise, and lie within its {self.steps} steps"
             )
         if self.points[-1].curve != "hold":
-            raise UsageError(f"phase `{self.name}`: the last point has no next one to go to; leave its curve out")
+            raise UsageError(
+                f"phase `{self.name}`: the last point of its `schedule` has no next one to go to; leave its curve out"
+            )
 
     @property
     def shape(self) -> tuple[int, str]:

@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -74,6 +74,7 @@ class Table:
     lines: Mapping[Path, int]
     path: Path = ()
     _taken: set[str] = field(default_factory=set)
+    _known: set[str] = field(default_factory=set)
 
     def error(self, key: str | None, message: str) -> ConfigError:
         """An error at a key of this table, or at the table itself."""
@@ -88,12 +89,18 @@ class Table:
         parts = [str(part) for part in self.path if isinstance(part, str)] + ([key] if key else [])
         return ".".join(parts)
 
+    def named_in(self, message: str) -> str | None:
+        """The first key of this table that a message names in backticks."""
+        return next((word for word in re.findall(r"`([^`]+)`", message) if word in self.values), None)
+
     def has(self, key: str) -> bool:
+        self._known.add(key)
         return key in self.values
 
     def take(self, key: str, default: Any = ...) -> Any:
         """The value as TOML gave it."""
         self._taken.add(key)
+        self._known.add(key)
         if key not in self.values:
             if default is ...:
                 near = difflib.get_close_matches(key, [name for name in self.values if name not in self._taken], n=1)
@@ -151,12 +158,14 @@ class Table:
         """All keys, as they stand in the file."""
         return iter(self.values)
 
-    def done(self) -> None:
-        """Raises if the table has a key that nobody took."""
+    def done(self, elsewhere: Mapping[str, Iterable[str]] | None = None) -> None:
+        """Raises if the table has a key that nobody took; `elsewhere` are the keys of other tables, by their header."""
         for key in self.values:
             if key not in self._taken:
-                near = difflib.get_close_matches(key, sorted(self._taken), n=1)
-                hint = f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(sorted(self._taken))}"
+                near = difflib.get_close_matches(key, sorted(self._known), n=1)
+                hint = f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(sorted(self._known))}"
+                home = [header for header, keys in (elsewhere or {}).items() if key in keys]
+                hint = f"it belongs under `{home[0]}`" if home else hint
                 raise self.error(key, f"unknown key `{self.name(key)}`; {hint}")
 
     def _child(self, value: Mapping[str, Any], *path: str | int) -> Table:

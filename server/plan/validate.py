@@ -106,18 +106,22 @@ def check_grow_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
     for span in changed.spans():
         if span.end > event.from_step:
             changed.piece(span)
+    size = f"{changed.size(body.domain, event.from_step):,} tokens"
     if body.domain in plan.domains:
-        return (f"domain `{body.domain}` has {changed.size(body.domain, event.from_step)} tokens from there on",)
-    phases = [shape.phase for shape in plan.shapes(event.from_step)]
-    return (f"domain `{body.domain}` is new: it has no weight in {_names(phases)} until new weights name it",)
+        how = "are mixed with what the open pass has left" if body.join == "now" else "come with its next pass"
+        return (f"domain `{body.domain}` has {size} from step {event.from_step} on; the new ones {how}",)
+    phases = _names([shape.phase for shape in plan.shapes(event.from_step)])
+    return (
+        f"domain `{body.domain}` is new, with {size}, and has no weight in {phases}: it is read from the step on from "
+        f"which `headrace weights set` names it",
+    )
 
 
 def check_mask_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
     """Judges documents that are taken down."""
     assert isinstance(event.body, MaskBody)
     _check_free(plan, seal, event.from_step)
-    if event.body.domain and event.body.domain not in plan.domains:
-        raise UsageError(f"no domain `{event.body.domain}` in the run; it has {_names(plan.domains)}")
+    check_mask_domain(plan, event.body)
     earlier = _masked_by(plan, event.body, event.from_step)
     if set(event.body.values) <= earlier.keys():
         first = min(earlier.values(), key=lambda other: other.from_step)
@@ -128,6 +132,12 @@ def check_mask_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
     again = sorted(set(event.body.values) & earlier.keys())
     notes = (f"taken down already by earlier events: {_names(again)}",) if again else ()
     return (f"what it names is served as padding from step {event.from_step} on", *notes)
+
+
+def check_mask_domain(plan: Plan, body: MaskBody) -> None:
+    """Refuses a mask of a domain that the run has not."""
+    if body.domain and body.domain not in plan.domains:
+        raise UsageError(f"no domain `{body.domain}` in the run; it has {_names(plan.domains)}")
 
 
 def _masked_by(plan: Plan, body: MaskBody, step: int) -> dict[str, Event]:

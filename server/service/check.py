@@ -12,6 +12,7 @@ import errno
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headrace.proto.errors import ConfigError, ConflictError, HeadraceError, NotFoundError
@@ -73,7 +74,7 @@ def _cannot_listen(config: ServerConfig, name: str, address: str, error: OSError
 def check_config(config: ServerConfig) -> Iterator[Finding]:
     """A finding for each thing that the file names."""
     for name, address in _addresses(config).items():
-        yield _found(lambda name=name, address=address: _port(config, name, address))
+        yield _found(partial(_port, config, name, address))
     if (tls := config.tls) is not None:
         yield _found(lambda: f"tls: {tls.certificate} and its key can be read", lambda: server_credentials(tls))
     if (tokens := config.tokens) is not None:
@@ -83,7 +84,7 @@ def check_config(config: ServerConfig) -> Iterator[Finding]:
     known: dict[str, bytes] = {}
     yield _found(lambda: _store(config, known))
     for path in config.runs:
-        yield _found(lambda path=path: _run(config, path, known))
+        yield _found(partial(_run, config, path, known))
 
 
 def _found(say: Callable[[], str], look: Callable[[], object] = lambda: None) -> Finding:

@@ -94,7 +94,10 @@ class ControlService:
 
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsResponse:  # noqa: N802
         handle = await self._fresh(request.run)
-        messages = event_messages(handle.view.events)
+        run_id, keys = handle.view.run.id, dict[int, str]()
+        with contextlib.suppress(HeadraceError):  # while the store is away the log is shown without them
+            keys = await self._registry.store.call(lambda store: store.keys(run_id))
+        messages = event_messages(handle.view.events, keys)
         return pb.ListEventsResponse(events=[event for event in messages if event.sequence > request.after_sequence])
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802

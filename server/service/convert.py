@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from headrace.proto.v1 import control_pb2 as pb
@@ -70,11 +70,14 @@ def event_message(event: Event, cancelled: bool) -> pb.Event:
     return message
 
 
-def event_messages(events: Iterable[Event]) -> list[pb.Event]:
-    """A log in order, each event with whether it was cancelled."""
+def event_messages(events: Iterable[Event], keys: Mapping[int, str] | None = None) -> list[pb.Event]:
+    """A log in order, each event with whether it was cancelled; `keys` are idempotency keys by sequence number."""
     log = list(events)
     gone = {event.body.sequence for event in log if isinstance(event.body, CancelBody)}
-    return [event_message(event, event.sequence in gone) for event in log]
+    messages = [event_message(event, event.sequence in gone) for event in log]
+    for message in messages:
+        message.idempotency_key = (keys or {}).get(message.sequence, "")
+    return messages
 
 
 def event_response(appended: Appended) -> pb.EventResponse:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from headrace.proto.errors import ConflictError, DataLossError, UsageError
 from headrace.server.corpus.manifest import Corpus, DamagedShardError, Rows, SourcePart
-from headrace.server.corpus.masks import Found, check_found, hint
+from headrace.server.corpus.masks import Found, check_found, hint, shard_names
 from headrace.server.plan.facts import CorpusFacts, GenerationFacts
 from headrace.server.plan.log import Event, GrowBody, MaskBody
 from headrace.server.plan.plan import Plan
@@ -104,6 +104,11 @@ class Library:
             if path and Path(path).is_relative_to(corpus.root):
                 return corpus.shard_name(path)
         return ""
+
+    def domains_of(self, shards: frozenset[str]) -> set[str]:
+        """The domains that have one of these shards, called as masks call them."""
+        manifests = [corpus.manifest for corpus in self._all] if shards else []
+        return {domain.name for manifest in manifests for domain in manifest.domains if shards & shard_names(domain)}
 
     def look_up(self, body: MaskBody, others: Sequence[MaskBody]) -> dict[str, int]:
         """Tokens of each domain that a mask takes down; NotFoundError when a value names nothing in any corpus."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.events import Wish
 from headrace.server.plan.log import Body, CancelBody, GrowBody, MaskBody, WeightsBody
+from headrace.server.plan.validate import check_mask_domain
 from headrace.server.service.changes import all_masks
 from headrace.server.service.loading import Opener
 from headrace.server.service.view import View
@@ -34,12 +35,14 @@ def grow_wish(request: pb.GrowDomainRequest, opener: Opener, view: View) -> Wish
 
 
 def mask_wish(request: pb.MaskRequest, view: View) -> tuple[Wish, tuple[str, ...]]:
-    """The event that a Mask asks for, and what it takes down; NotFoundError when a value of it names nothing.
+    """The event that a Mask asks for, and what it takes down; NotFoundError when a value of it names nothing,
+    UsageError for a domain that there is not.
 
     Looks the documents up in the shards, which may take long: call it in a thread.
     """
     mask = request.mask
     body = MaskBody(by=mask.by, values=tuple(mask.values), domain=mask.domain)
+    check_mask_domain(view.plan, body)
     tokens = view.library.look_up(body, all_masks(view))
     taken = ", ".join(f"{name} {count:,}" for name, count in sorted(tokens.items()))
     return _wish(request, body), (f"takes down {sum(tokens.values()):,} tokens: {taken or 'none'}",)

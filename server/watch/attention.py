@@ -1,8 +1,8 @@
-"""What needs a look, and how much: off target, near a cap, drifting, a rank behind, a store away.
+"""What needs a look, and how much: a shard in quarantine, off target, near a cap, drifting, a rank or a store away.
 
 Small samples are no alarm: with the balanced draw a domain may be a window or two from its target and is right, with
 the multinomial draw it may be several standard deviations, so both are allowed before anything is called off target.
-The states of a domain, most urgent first: `drift`, `off`, `near cap`, `capped`, `ok`, `unused`.
+The states of a domain, most urgent first: `quarantine`, `drift`, `off`, `near cap`, `capped`, `ok`, `unused`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,15 @@ def allowed_windows(draw: str, due: float, windows: float, domains: int) -> floa
 
 
 def judge_domains(
-    domains: Sequence[DomainFigures], run: RunFigures, *, windows: float, alarmed: Collection[str]
+    domains: Sequence[DomainFigures],
+    run: RunFigures,
+    *,
+    windows: float,
+    alarmed: Collection[str],
+    quarantined: Collection[str] = (),
 ) -> list[DomainFigures]:
-    """Each domain with its state and urgency; `windows` were dealt in the window, `alarmed` are those that drift."""
+    """Each domain with its state and urgency; `windows` were dealt in the window, `alarmed` are those that drift,
+    `quarantined` those with a shard that is not read any more."""
     capped = {domain.name for domain in domains if _is_capped(domain, run)}
     made = []
     for domain in domains:
@@ -43,6 +49,9 @@ def judge_domains(
         apart = domain.window_share - domain.window_due
         # What a capped domain gives up, the others get: that is as it should be.
         is_off = abs(apart) > OFF_TARGET and abs(domain.behind) > allowed and not (capped and apart > 0)
+        if domain.name in quarantined:
+            made.append(replace(domain, state="quarantine", urgency=5.0))
+            continue
         state, urgency = _state(domain, capped=domain.name in capped, is_off=is_off, drifts=domain.name in alarmed)
         made.append(replace(domain, state=state, urgency=urgency))
     return made
@@ -105,6 +114,9 @@ def _of_domains(
             yield Note(level="alarm", text=_drift_text(figure), domain=str(figure["domain"]))
     yield from map(_off_text, [domain for domain in domains if domain.state == "off"][:5])
     for domain in domains:
+        if domain.state == "quarantine":
+            text = f"{domain.name} has shards in quarantine: what they hold is served as padding"
+            yield Note(level="warning", text=text, domain=domain.name)
         if domain.state == "near cap":
             yield Note(level="warning", text=_cap_text(domain, run), domain=domain.name)
         if domain.state == "capped":

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.server.control.records import LeaseRecord
+from headrace.server.corpus.masks import quarantined
 from headrace.server.plan.plan import Plan
 from headrace.server.service.view import View
 from headrace.server.watch.attention import judge_domains, judge_run
@@ -120,7 +121,13 @@ def _domains(
         )
         made.append(figures)
     alarmed = {str(figure["domain"]) for figure in drift if figure["alarm"]}
-    judged = judge_domains(made, run, windows=int(window.tokens.sum()) / run.phase.seq_len, alarmed=alarmed)
+    judged = judge_domains(
+        made,
+        run,
+        windows=int(window.tokens.sum()) / run.phase.seq_len,
+        alarmed=alarmed,
+        quarantined=view.library.domains_of(quarantined(plan.masks(step))),
+    )
     return tuple(sorted(judged, key=lambda domain: (-domain.urgency, -domain.target, domain.name)))
 
 

@@ -43,6 +43,7 @@ def toml(tmp_path: Path) -> Path:
 def test_build_show_verify(toml: Path) -> None:
     planned = json.loads(run("build", toml, "--dry-run", "--json").stdout)
     assert planned["to_build"] == ["raw/a.jsonl"]
+    assert "no text was read" in run("build", toml, "--dry-run").stdout
     assert not (toml.parent / "out").exists()
     assert "read 34 documents = packed 32 + held out 0 + rejected 2" in run("build", toml).stdout
     shown = json.loads(run("show", toml, "--json").stdout)
@@ -107,6 +108,17 @@ def test_export_gives_the_held_out_texts_and_their_task(toml: Path) -> None:
     assert counts == {"d": shown["held_out"]} == {"d": len(lines)}
     assert {json.loads(line)["text"] for line in lines} < set(texts)
     assert "loglikelihood_rolling" in (toml.parent / "held/d.yaml").read_text(encoding="utf-8")
+
+
+def test_show_of_a_grown_corpus_names_its_generations(toml: Path) -> None:
+    run("build", toml)
+    assert "generation" not in run("show", toml).stdout
+    write_jsonl(toml.parent / "raw/b.jsonl", some_texts(2, 30))
+    run("grow", toml)
+    assert (
+        "the corpus has grown: `corpus show` of generation-2.json beside it shows the rest" in run("show", toml).stdout
+    )
+    assert "read 30 documents" in run("show", toml.parent / "out/generation-2.json").stdout
 
 
 def test_array_job(toml: Path) -> None:

@@ -97,6 +97,16 @@ def test_kept_fields_can_be_named(root: Path, build: Build) -> None:
         corpus.mask([MaskBody(by="field", values=("license=gone", "license=none"))])
 
 
+def test_a_held_out_document_is_said_to_be_held_out(root: Path, build: Build) -> None:
+    write_jsonl(root / "raw/a.jsonl", [f"text {n}" for n in range(40)])
+    corpus = build(ONE + "holdout = 0.2\n")
+    (file,) = corpus.manifest.sources
+    held = [part.row for part in corpus.for_kind("eval").sources("d", 16, "concat", 0)]
+    says = f"0 were left out at the build, {file.held_out} are held out and in evaluation runs only; nothing"
+    with pytest.raises(NotFoundError, match=says):
+        corpus.mask([MaskBody(by="source", values=(f"raw/a.jsonl:{held[0]}",))])
+
+
 @pytest.mark.parametrize(
     ("by", "value", "message"),
     [
@@ -109,7 +119,7 @@ def test_kept_fields_can_be_named(root: Path, build: Build) -> None:
         (
             "source",
             "raw/a.jsonl:9",
-            "has no 'raw/a.jsonl:9'; `raw/a.jsonl` has 2 documents, and 0 of them were left out",
+            "has no 'raw/a.jsonl:9'; of the 2 documents of `raw/a.jsonl`, 0 were left out at the build; nothing was",
         ),
         ("hash", "ab" * 16, "as `headrace corpus hash FILE` prints it; nothing was masked"),
         ("hash", "xyz", "no digest of a document"),

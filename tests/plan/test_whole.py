@@ -96,6 +96,12 @@ def test_a_batch_of_one_and_a_batch_that_fits() -> None:
         assert plan.end == -(-35 // batch)
 
 
+def test_an_evaluation_in_order_needs_no_seed() -> None:
+    assert read(TOML.replace("seed = 1\n", "")).seed == 0
+    with pytest.raises(ConfigError, match=r"`run\.seed` is missing"):
+        read(TOML.replace("seed = 1\n", "") + "steps = 3\nweights = { a = 1 }\n")
+
+
 def test_what_cannot_be_an_evaluation_of_everything() -> None:
     with pytest.raises(ConfigError, match="either `steps` or `tokens`"):
         read(TOML.replace('kind = "eval"', 'kind = "train"') + "weights = { a = 1 }\n")

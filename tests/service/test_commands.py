@@ -50,7 +50,7 @@ def test_weights_set_normalises_and_says_so(server: ServerProcess, make_run: Mak
         (["weights", "set", "RUN", "a=1", "b=1", "c=1", "--expected-head", "12"], 2, "64 hex digits"),
         (["run", "explain", "nope", "--step", "1"], 1, "no run `nope`"),
         (["run", "digest", "RUN", "--steps", "9:3"], 2, "0 <= A < B"),
-        (["run", "digest", "RUN", "--steps", "400:401"], 1, "step 400"),
+        (["run", "digest", "RUN", "--steps", "400:401"], 1, "cannot compute the digest of step 400 of run"),
         (["run", "create", "nowhere.toml"], 2, "cannot read nowhere.toml"),
     ],
 )

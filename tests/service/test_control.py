@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Callable
@@ -96,7 +97,16 @@ def test_key_twice_is_one_event(raw: Raw, make_run: MakeRun) -> None:
     run = make_run()
     answers = [raw("SetWeights", run=run, weights=GOOD, idempotency_key="k") for _ in range(3)]
     assert {answer.event.hash for answer in answers} == {answers[0].event.hash}
-    assert len(raw("ListEvents", run=run).events) == 1
+    assert [event.idempotency_key for event in raw("ListEvents", run=run).events] == ["k"]
+
+
+def test_the_history_has_the_keys_of_requests(server: ServerProcess, raw: Raw, make_run: MakeRun) -> None:
+    run = make_run()
+    raw("SetWeights", run=run, weights=GOOD, idempotency_key="nightly-7")
+    raw("SetWeights", run=run, weights=GOOD)
+    for place in (("--server", server.address), ("--store", server.store)):
+        log = json.loads(headrace("weights", "history", run, "--json", *place).stdout)
+        assert [event.get("idempotency_key", "") for event in log] == ["nightly-7", ""]
 
 
 def test_dry_run_changes_nothing(raw: Raw, make_run: MakeRun) -> None:
@@ -162,8 +172,7 @@ def test_an_evaluation_serves_every_window_once_and_fills_the_last_batch(
 ) -> None:
     """Rows that fill it are padding without a label and weigh nothing; sums over all rows are those of the corpus."""
     text = (
-        f'[run]\nname = "whole"\ncorpus = "{corpus}"\nseed = 1\nkind = "eval"\n'
-        '[[phase]]\nname = "p"\nseq_len = 32\nbatch = 64\n'
+        f'[run]\nname = "whole"\ncorpus = "{corpus}"\nkind = "eval"\n[[phase]]\nname = "p"\nseq_len = 32\nbatch = 64\n'
     )
     run = raw("CreateRun", spec_toml=text, base_dir=str(tmp_path)).run
     assert run.seal == run.end_step > 0
@@ -181,6 +190,9 @@ def test_an_evaluation_serves_every_window_once_and_fills_the_last_batch(
     assert real == sum(whole.tokens(name) for name in whole.domains)
     done = headrace("run", "explain", "whole", "--step", str(run.end_step - 1), "--server", server.address)
     assert "fills the batch with padding" in done.stdout
+    listed = headrace("run", "list", "--server", server.address).stdout
+    shown = f"whole: evaluation of {run.end_step} steps, sealed whole\n  spec digest {run.spec_digest.hex()}\n"
+    assert f"{shown}  domains a, b, c\n" in listed
     assert raw("Explain", run="whole", step=run.end_step - 1).step_digest == step_digest(bytes(batch.row_digests))
 
 

@@ -126,7 +126,11 @@ def test_what_is_wrong_is_refused_and_changes_nothing(server: ServerProcess, run
         wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
             (NotFoundError, "has no 'c.jsonl:9999'", {"by": "source", "values": ["c.jsonl:9999"]}),
             (NotFoundError, "domain `a` has no 'c.jsonl'", {"by": "source", "values": ["c.jsonl"], "domain": "a"}),
-            (NotFoundError, "domain `z` has no", {"by": "source", "values": ["c.jsonl"], "domain": "z"}),
+            (
+                UsageError,
+                "no domain `z` in the run; it has `a`, `b`, `c`",
+                {"by": "source", "values": ["c.jsonl"], "domain": "z"},
+            ),
             (UsageError, "not by `colour`", {"by": "colour", "values": ["red"]}),
             (UsageError, "one value at least", {"by": "source"}),
         ]

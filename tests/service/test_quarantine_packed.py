@@ -5,6 +5,7 @@ Then the server refuses to start and names the shard: to guess lengths would be 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from corpora import build_small_corpus
 from headrace.client import Loader, Settings
 from headrace.native import step_digest
 from headrace.server.corpus.manifest import Corpus
-from rig import Raw, planned_digests, serving, write_run
+from rig import Raw, headrace, planned_digests, serving, write_run
 
 STEPS = 40
 QUICK = Settings(stall_timeout=8, open_timeout=30, backoff=0.01, backoff_max=0.2)
@@ -52,6 +53,10 @@ def test_bad_ids_go_into_quarantine(tmp_path: Path, run: tuple[Path, Path]) -> N
             batches = [next(loader) for _ in range(5)]
             name = flip(own, "b", "ids")
             batches += list(loader)
+            page = f"http://127.0.0.1:{server.metrics_port}"
+            shown = json.loads(headrace("top", "r", "--endpoint", page, "--json").stdout)
+            assert {each["name"]: each["state"] for each in shown["domains"]}["b"] == "quarantine"
+            assert any("b has shards in quarantine" in note["text"] for note in shown["notes"])
         (event,) = raw("ListEvents", run="r").events
         assert list(event.mask.values) == [name]
         assert all(batch.emptied.tolist() == [n == "b" for n in batch.names] for batch in batches[event.from_step :])

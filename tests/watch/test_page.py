@@ -60,7 +60,7 @@ def test_urgent_domains_come_first_and_columns_sort(browser: Browser, server: Se
     with page_of(browser) as page:
         open_page(page, server)
         states = page.locator("#mixture tbody .chip").all_inner_texts()
-        order = ["drift", "off", "near cap", "capped", "ok", "unused"]
+        order = ["quarantine", "drift", "off", "near cap", "capped", "ok", "unused"]
         assert states == sorted(states, key=order.index)
         page.get_by_role("button", name="Domain", exact=True).click()
         names = page.locator("#mixture tbody th").all_inner_texts()

@@ -50,7 +50,7 @@ function show(snapshot) {
 
 // A few that are urgent, then the largest.
 function startingChoice({ domains }) {
-  const urgent = domains.filter((domain) => ["drift", "off", "near cap"].includes(domain.state)).slice(0, 3);
+  const urgent = domains.filter((domain) => ["quarantine", "drift", "off", "near cap"].includes(domain.state)).slice(0, 3);
   const large = domains.filter((domain) => !urgent.includes(domain) && domain.state === "ok").sort((a, b) => b.target - a.target);
   const chosen = [...urgent, ...large].slice(0, 6);
   return (chosen.length ? chosen : domains.slice(0, 6)).map((domain) => domain.name);
