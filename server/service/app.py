@@ -35,7 +35,7 @@ from headrace.server.service.feedback import FeedbackService
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.interceptors import Around, Authorized, Errors, Measured
 from headrace.server.service.limiter import Limiter
-from headrace.server.service.logs import told
+from headrace.server.service.logs import tell, told
 from headrace.server.service.malloc import keep_freed_memory
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
@@ -281,6 +281,9 @@ async def serve(config: ServerConfig) -> None:
             await stop.wait()
             seconds = config.grace_seconds
             logger.info("stopping: no new calls, those under way have %d s", seconds, extra=told("stopping"))
+        for run in (handle.view.run for handle in server.registry.handles):
+            what = f"stopped with {run.confirmed} steps confirmed, sealed to {run.seal}"
+            tell(logging.INFO, "stopped", run.name, what, step=run.confirmed)
     except StoppedError as reason:
         logger.info("%s", reason)
 

@@ -49,8 +49,11 @@ class RunHandle(LiveRun):
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         if self._words:
-            with contextlib.suppress(HeadraceError):
+            try:
                 await self._advance(None)
+            except HeadraceError as error:
+                what = f"the newest confirmations are not written: {error}; ranks say them again when they go on"
+                tell(logging.WARNING, "confirmations-lost", self.view.run.name, what)
 
     async def _keep_sealing(self) -> None:
         while True:

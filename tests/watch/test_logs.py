@@ -95,6 +95,9 @@ def test_what_happens_to_a_run_is_one_line_each(tmp_path: Path, corpus: Path) ->
         assert refused["run"] == "r"
         assert refused["remedy"]
         assert events(server, "stopping")
+        (stopped,) = events(server, "stopped")
+        assert (stopped["run"], stopped["step"]) == ("r", 7)
+        assert stopped["message"].startswith("run r: stopped with 7 steps confirmed, sealed to 1")
         assert secret not in everything
 
 
