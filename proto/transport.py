@@ -47,8 +47,8 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("Socket closed", "Connection reset", "Broken pipe", "connection closed", "GOAWAY", "recvmsg", "EOF"),
-        "the connection was closed by the other end; the server stopped just now, or it wants TLS and this client "
-        "gives none",
+        "the connection was closed by the other end; the server stopped just now, or it wants TLS or a client "
+        "certificate, and this client gives none",
     ),
 )
 

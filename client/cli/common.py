@@ -34,18 +34,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 CONFIG_FILE = "headrace.toml"
 _PLACES = ("server", "store")
 _ACCESS = ("ca", "cert", "key", "token_file")
-_KEYS = (*_PLACES, *_ACCESS)
+_KEYS = (*_PLACES, "page", *_ACCESS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
     """Where to ask: a live server's address, or a control store's URL. At most one is set.
 
-    `ca`, `cert`, `key` are PEM files for TLS, `token_file` holds a bearer token: how a server is talked to.
+    `page` is the address of the server's live page. `ca`, `cert`, `key` are PEM files for TLS, `token_file` holds a
+    bearer token: how a server is talked to.
     """
 
     server: str | None = None
     store: str | None = None
+    page: str | None = None
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
@@ -92,14 +94,28 @@ def find_target(server: str | None, store: str | None, *, folder: Path | None = 
     Files for TLS and the token come from options, else from the environment, else from a headrace.toml that names the
     server too: what was written down for one server is not shown to another.
     """
-    environment = {name: Path(value) for name in _ACCESS if (value := _environ(name))}
-    found: dict[str, Any] = {**environment, **{name: path for name, path in access.items() if path}}
+    found = _access(access)
     if server or store:
         return Target(server=server, store=store, **found)
     places: dict[str, Any] = {name: _environ(name) for name in _PLACES}
     if any(places.values()):
         return Target(**places, **found)
     return replace(_target_of_file((folder or Path.cwd()) / CONFIG_FILE), **found)
+
+
+def find_page(page: str | None, *, folder: Path | None = None, **access: Path | None) -> Target:
+    """As `find_target`, for the live page: its address, and the files for TLS and the token that go with it."""
+    found = _access(access)
+    if page := page or _environ("page"):
+        return Target(page=page, **found)
+    written = _target_of_file((folder or Path.cwd()) / CONFIG_FILE)
+    return replace(written if written.page else Target(), **found)
+
+
+def _access(given: dict[str, Path | None]) -> dict[str, Any]:
+    """Files for TLS and the token: options, else the environment."""
+    environment = {name: Path(value) for name in _ACCESS if (value := _environ(name))}
+    return {**environment, **{name: path for name, path in given.items() if path}}
 
 
 def _environ(key: str) -> str | None:

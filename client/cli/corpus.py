@@ -170,7 +170,8 @@ def _tell_plan(plan: BuildPlan, share: tuple[int, int] | None, as_json: bool) ->
     if as_json:
         print_json(told)
         return
-    click.echo(f"{len(plan.files)} files, {plan.source_bytes / 1e6:,.1f} MB; to build: {len(missing)}")
+    files = "1 file" if len(plan.files) == 1 else f"{len(plan.files):,} files"
+    click.echo(f"{files}, {plan.source_bytes / 1e6:,.1f} MB; to build: {len(missing):,}")
     for task in missing:
         click.echo(f"  {task.domain.name}  {task.name}")
     if missing:

@@ -173,7 +173,8 @@ def server_checks(endpoints: Endpoints, address: str, runs: tuple[str, ...]) -> 
         ("address", "check the host and port, and that the server listens on them", lambda: _reach(address)),
         (
             "service",
-            "see the server's log; it answers once its runs are open",
+            "see the server's log: it answers once its runs are open; with [tls] it wants --ca, with client_ca --cert "
+            "and --key too",
             lambda: _health(endpoints),
         ),
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import click
-from headrace.client.cli.common import json_option, print_json
+from headrace.client.cli.common import find_page, json_option, print_json
 from headrace.client.cli.terminal import Screen, has_colour, is_terminal, screen
 from headrace.client.cli.top_text import lines_of
 from headrace.client.cli.web import Web
@@ -32,7 +32,11 @@ class Figures(Protocol):
 
 @click.command()
 @click.argument("run", required=False, metavar="[RUN]")
-@click.option("--endpoint", metavar="URL", help=f"Address of the live page (default: HEADRACE_PAGE, else {_ENDPOINT}).")
+@click.option(
+    "--endpoint",
+    metavar="URL",
+    help=f"Address of the live page (default: HEADRACE_PAGE, else `page` in headrace.toml, else {_ENDPOINT}).",
+)
 @click.option("--store", metavar="URL", help="Open the control store itself, with no server.")
 @click.option("--ca", type=click.Path(path_type=Path), help="CA that signed the server, for https.")
 @click.option("--cert", type=click.Path(path_type=Path), help="This client's certificate, for mTLS.")
@@ -78,7 +82,8 @@ def _source(endpoint: str | None, store: str | None, **options: Path | None) -> 
         from headrace.client.cli.store_figures import StoreFigures
 
         return StoreFigures(store)
-    return Web(endpoint or os.environ.get("HEADRACE_PAGE") or _ENDPOINT, **options)
+    found = find_page(endpoint, **options)
+    return Web(found.page or _ENDPOINT, ca=found.ca, cert=found.cert, key=found.key, token_file=found.token_file)
 
 
 def _chosen(run: str | None, names: list[str]) -> str:

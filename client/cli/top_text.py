@@ -140,7 +140,9 @@ def _ranks(shown: Figures, width: int, paint: Paint) -> Iterator[str]:
 
 def _events(shown: Figures, width: int, paint: Paint) -> Iterator[str]:
     yield ""
-    yield paint("quiet", fit(f"{shown['event_count']} events, newest first", width))
+    yield paint(
+        "quiet", fit(f"{shown['event_count']} event{'' if shown['event_count'] == 1 else 's'}, newest first", width)
+    )
     for event in shown["events"][:5]:
         state = "taken back" if event["cancelled"] else "from" if event["holds"] else "scheduled, from"
         moment = time.strftime("%Y-%m-%d %H:%M", time.gmtime(event["time_us"] / 1e6))

@@ -206,7 +206,8 @@ class Manifest:
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise NotFoundError(f"no corpus at `{path}`; make it with: headrace corpus build CORPUS.toml") from None
+            verb = "grow" if Path(path).name.startswith("generation-") else "build"
+            raise NotFoundError(f"no corpus at `{path}`; make it with: headrace corpus {verb} CORPUS.toml") from None
         except (OSError, UnicodeDecodeError) as error:
             raise DataLossError(f"cannot read the manifest `{path}`: {error}") from None
         return cls.from_json(text, place=str(path))

@@ -268,8 +268,8 @@ def _warnings(plan: Plan, end: int, domains: tuple[DomainForecast, ...]) -> Iter
     for domain in domains:
         if domain.epochs > MANY_EPOCHS:
             yield (
-                f"domain `{domain.name}` is read {domain.epochs:.2f} times: its {domain.tokens} tokens are worth about "
-                f"{domain.worth:.0f} new ones; above {MANY_EPOCHS:g} epochs repeated text is worth ever less"
+                f"domain `{domain.name}` is read {domain.epochs:.2f} times: its {domain.tokens:,} tokens are worth "
+                f"about {domain.worth:,.0f} new ones; above {MANY_EPOCHS:g} epochs repeated text is worth ever less"
             )
         if domain.capped_at is not None:
             yield f"domain `{domain.name}` reaches its cap in step {domain.capped_at} and gets nothing after it"

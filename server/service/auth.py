@@ -81,7 +81,7 @@ def require(scope: Scope, what: str) -> None:
     if caller.scope < scope:
         raise AuthError(
             f"`{caller.name}` has scope {caller.scope.name.lower()}, {what} needs {scope.name.lower()}; "
-            f"use a token of that scope"
+            f"use a token or certificate of that scope"
         )
 
 

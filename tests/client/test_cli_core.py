@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from headrace.client.cli.common import Target, find_target, print_table
+from headrace.client.cli.common import Target, find_page, find_target, print_table
 from headrace.client.cli.main import COMMANDS, main
 from headrace.client.state import State
 from headrace.proto.errors import ConfigError, UsageError
@@ -106,6 +106,11 @@ def test_target_from_options_environment_and_file(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("HEADRACE_SERVER", "env:1")
     assert find_target(None, None, folder=tmp_path) == Target(server="env:1")
     assert find_target("option:1", None, folder=tmp_path) == Target(server="option:1")
+    (tmp_path / "headrace.toml").write_text('page = "https://file:1"\nca = "ca.pem"')
+    assert find_page(None, folder=tmp_path) == Target(page="https://file:1", ca=tmp_path / "ca.pem")
+    assert find_page("http://option:1", folder=tmp_path) == Target(page="http://option:1")
+    monkeypatch.setenv("HEADRACE_PAGE", "http://env:1")
+    assert find_page(None, folder=tmp_path) == Target(page="http://env:1")
     with pytest.raises(UsageError, match="exclude"):
         find_target("a:1", "sqlite://", folder=tmp_path)
     with pytest.raises(UsageError, match="HEADRACE_STORE"):

@@ -218,11 +218,17 @@ def test_commands_speak_tls_and_show_tokens(pki: Pki, tmp_path: Path, corpus: Pa
         assert (without.returncode, "wants a bearer token" in without.stderr) == (1, True)
         plain = headrace("run", "list", "--server", server.address)
         assert plain.returncode == 75
-        assert "it wants TLS and this client gives none" in plain.stderr
+        assert "it wants TLS or a client certificate, and this client gives none" in plain.stderr
         (tmp_path / "headrace.toml").write_text(
             f'server = "{server.address}"\nca = "{pki.authority}"\ntoken_file = "mine.token"\n'
         )
         assert headrace("run", "list", cwd=tmp_path).returncode == 0
+        assert (
+            headrace("top", "--once", cwd=tmp_path).returncode == 75
+        )  # it names no page, and nothing is at the default
+        with (tmp_path / "headrace.toml").open("a") as file:
+            file.write(f'page = "https://127.0.0.1:{server.metrics_port}"\n')
+        assert "r  step 0 of" in headrace("top", "--once", cwd=tmp_path).stdout
         far = headrace("run", "list", "--server", "10.0.0.1:7750", "--token-file", str(mine))
         assert "a token is sent only over TLS" in far.stderr
 
