@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from headrace.server.control.records import RunRecord
 from headrace.server.control.schema import events
-from headrace.server.plan.log import Event, body_from_json, body_to_json
+from headrace.server.plan.log import Event
 
 
 def events_after(connection: sa.Connection, run_id: str, sequence: int) -> tuple[Event, ...]:
@@ -32,7 +32,7 @@ def insert_event(connection: sa.Connection, run_id: str, event: Event) -> None:
             kind=event.kind,
             from_step=event.from_step,
             until_step=event.until_step,
-            body=body_to_json(event.body),
+            body=event.text,
             author=event.author,
             reason=event.reason,
             time_us=event.time_us,
@@ -48,7 +48,7 @@ def _event(row: sa.RowMapping) -> Event:
         kind=row["kind"],
         from_step=row["from_step"],
         until_step=row["until_step"],
-        body=body_from_json(row["kind"], row["body"]),
+        text=row["body"],
         author=row["author"],
         reason=row["reason"],
         time_us=row["time_us"],

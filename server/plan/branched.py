@@ -16,7 +16,7 @@ from headrace.proto.errors import ConflictError, StateMismatchError, UsageError
 from headrace.server.plan.answers import Draw, Past, Skipped
 from headrace.server.plan.cursor import Cursor
 from headrace.server.plan.facts import CorpusFacts
-from headrace.server.plan.log import CancelBody, Event, MaskBody, WeightsBody
+from headrace.server.plan.log import CancelBody, Event, MaskBody
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.shapes import Shape
 from headrace.server.plan.spec import Branch, DomainPolicy, Phase, Point, RunSpec
@@ -188,7 +188,7 @@ class BranchedPlan(Plan):
 
 def later_masks(parent: Plan, shared: int) -> tuple[Event, ...]:
     """What a plan takes down only from step `shared` on: a branch that shares the steps below would serve it again."""
-    return tuple(event for event in parent.live if isinstance(event.body, MaskBody) and event.from_step >= shared)
+    return tuple(event for event in parent.live if event.kind == "mask" and event.from_step >= shared)
 
 
 def _sealed(parent: Plan, branch: Branch) -> Plan:
@@ -198,7 +198,7 @@ def _sealed(parent: Plan, branch: Branch) -> Plan:
 
 
 def _cancels(event: Event, shared: set[int]) -> bool:
-    return isinstance(event.body, CancelBody) and event.body.sequence in shared
+    return event.kind == "cancel" and isinstance(event.body, CancelBody) and event.body.sequence in shared
 
 
 def _check_parent(spec: RunSpec, parent: Plan) -> None:
@@ -218,7 +218,7 @@ def _past(parent: Plan, branch: Branch) -> Past:
     """What the child begins with: weights that hold at the branch point if it keeps them, generations and masks."""
 
     def goes_on(event: Event) -> bool:
-        if isinstance(event.body, WeightsBody):
+        if event.kind == "weights":
             return branch.keeps_weights and event.from_step < branch.at
         return True
 

@@ -11,9 +11,10 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
 
 from headrace.proto.errors import DataLossError, UsageError
 
@@ -89,20 +90,26 @@ class MaskBody:
 
 
 Body = WeightsBody | CancelBody | GrowBody | MaskBody
+BodyT = TypeVar("BodyT", WeightsBody, CancelBody, GrowBody, MaskBody)
+KINDS = ("weights", "cancel", "grow", "mask")
 JOINS = ("next_pass", "now")
 MASKS = ("source", "hash", "shard", "field")
 DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Event:
-    """One entry of the log. `until_step` None: it holds until the next phase. Times are microseconds since 1970."""
+    """One entry of the log. `until_step` None: it holds until the next phase. Times are microseconds since 1970.
+
+    `text` is the canonical JSON of the body. It is what hashes cover, so a log is verified without its bodies being
+    made; `body` is made when it is first asked for, and raises UsageError where the text is none.
+    """
 
     sequence: int
     kind: str
     from_step: int
     until_step: int | None
-    body: Body
+    text: str
     author: str
     reason: str
     time_us: int
@@ -110,9 +117,9 @@ class Event:
     hash: bytes
 
     def __post_init__(self) -> None:
-        if self.kind != self.body.kind:
-            raise UsageError(f"event {self.sequence} is named `{self.kind}` but has a body of kind `{self.body.kind}`")
-        if self.until_step is not None and not isinstance(self.body, WeightsBody):
+        if self.kind not in KINDS:
+            raise UsageError(f"this Headrace knows no event of kind `{self.kind}`; a newer version wrote it")
+        if self.until_step is not None and self.kind != "weights":
             raise UsageError(f"a `{self.kind}` holds for good, it cannot end at step {self.until_step}")
         if self.sequence < 1 or self.from_step < 0:
             raise UsageError(f"an event cannot have number {self.sequence} and step {self.from_step}")
@@ -121,6 +128,10 @@ class Event:
                 f"an event from step {self.from_step} cannot end at step {self.until_step}; "
                 f"name an end after its first step, or none"
             )
+
+    @cached_property
+    def body(self) -> Body:
+        return body_from_json(self.kind, self.text)
 
 
 def _check_numbers(what: str, weights: Mapping[str, float]) -> None:
@@ -171,16 +182,26 @@ def body_from_json(kind: str, text: str) -> Body:
     raise UsageError(f"this Headrace knows no event of kind `{kind}`; a newer version wrote it")
 
 
+def bodies(events: Iterable[Event], wanted: type[BodyT]) -> Iterator[BodyT]:
+    """The bodies of one kind, in order; those of other kinds are not made."""
+    for event in events:
+        if event.kind == wanted.kind:
+            assert isinstance(event.body, wanted)
+            yield event.body
+
+
 def content(event: Event) -> bytes:
-    """What an event means to the plan: no number, author, reason, time or path."""
-    body = _plain(event.body)
-    body.pop("manifest", None)
-    return canonical([event.kind, event.from_step, event.until_step, body]).encode()
+    """What an event means to the plan, as canonical JSON: no number, author, reason, time or path."""
+    body = event.text
+    if event.kind == "grow":
+        body = canonical({name: value for name, value in _plain(event.body).items() if name != "manifest"})
+    return f'["{event.kind}",{event.from_step},{canonical(event.until_step)},{body}]'.encode()
 
 
 def chain_hash(event: Event, previous_hash: bytes) -> bytes:
     """SHA-256 over the previous hash and the whole event."""
-    who = [event.sequence, event.author, event.reason, event.time_us, getattr(event.body, "manifest", "")]
+    manifest = event.body.manifest if event.kind == "grow" and isinstance(event.body, GrowBody) else ""
+    who = [event.sequence, event.author, event.reason, event.time_us, manifest]
     return hashlib.sha256(previous_hash + content(event) + b"\n" + canonical(who).encode()).digest()
 
 
@@ -201,19 +222,14 @@ def append(
         kind=body.kind,
         from_step=from_step,
         until_step=until_step,
-        body=body,
+        text=body_to_json(body),
         author=author,
         reason=reason,
         time_us=time_us,
         previous_hash=before[-1].hash if before else head,
         hash=b"",
     )
-    return _with_hash(draft)
-
-
-def _with_hash(draft: Event) -> Event:
-    fields = {name: getattr(draft, name) for name in Event.__dataclass_fields__}
-    return Event(**{**fields, "hash": chain_hash(draft, draft.previous_hash)})
+    return replace(draft, hash=chain_hash(draft, draft.previous_hash))
 
 
 def verify(events: Iterable[Event], head: bytes = EMPTY_HEAD, first: int = 1) -> bytes:
@@ -233,6 +249,6 @@ def verify(events: Iterable[Event], head: bytes = EMPTY_HEAD, first: int = 1) ->
 
 def live(events: Sequence[Event]) -> tuple[Event, ...]:
     """Events that mean something to the plan, by (from step, sequence): neither cancelled nor a `cancel`."""
-    gone = {event.body.sequence for event in events if isinstance(event.body, CancelBody)}
-    kept = (event for event in events if event.sequence not in gone and not isinstance(event.body, CancelBody))
+    gone = {body.sequence for body in bodies(events, CancelBody)}
+    kept = (event for event in events if event.sequence not in gone and event.kind != "cancel")
     return tuple(sorted(kept, key=lambda event: (event.from_step, event.sequence)))

@@ -14,7 +14,7 @@ from headrace.native import Piece
 from headrace.proto.errors import OutOfRangeError, UsageError
 from headrace.server.plan.answers import Past
 from headrace.server.plan.facts import CorpusFacts
-from headrace.server.plan.log import Event, GrowBody, MaskBody, live
+from headrace.server.plan.log import Event, GrowBody, MaskBody, bodies, live
 from headrace.server.plan.pieces import grown, make_piece, view_id
 from headrace.server.plan.shapes import Shape, shapes_of
 from headrace.server.plan.shares import PARTS
@@ -47,7 +47,7 @@ class Outline:
         self.domains = _domains(facts.domains if past is None else past.domains, self.timeline.grows)
         self.names = tuple(sorted(self.domains, key=str.encode))
         _check_names(spec, self.names)
-        self._masks = tuple(event for event in self.holding if isinstance(event.body, MaskBody))
+        self._masks = tuple(event for event in self.holding if event.kind == "mask")
         self._pieces: dict[int, Piece | WholePiece] = {}  # by first step of the span
 
     # ---- a step
@@ -87,8 +87,7 @@ class Outline:
 
     def masks(self, step: int) -> tuple[MaskBody, ...]:
         """What is taken down at a step."""
-        held = (event.body for event in self._masks if event.from_step <= step)
-        return tuple(body for body in held if isinstance(body, MaskBody))
+        return tuple(bodies((event for event in self._masks if event.from_step <= step), MaskBody))
 
     # ---- spans and pieces
 
@@ -150,7 +149,7 @@ class Outline:
 
 def _domains(first: Sequence[str], grows: Sequence[Event]) -> tuple[str, ...]:
     """`first`, and behind them the domains that join, in the order in which they do."""
-    joining = (event.body.domain for event in grows if isinstance(event.body, GrowBody))
+    joining = (body.domain for body in bodies(grows, GrowBody))
     return tuple(dict.fromkeys((*first, *joining)))
 
 

@@ -30,7 +30,7 @@ from headrace.server.plan.cursor import Cursor, Words
 from headrace.server.plan.ending import may_end_before, why_ended
 from headrace.server.plan.facts import CorpusFacts
 from headrace.server.plan.hashes import Hashes, first_difference
-from headrace.server.plan.log import Event, WeightsBody
+from headrace.server.plan.log import Event
 from headrace.server.plan.outline import LAST_PHASE, Outline
 from headrace.server.plan.spec import RunSpec
 from headrace.server.plan.timeline import Span, phase_starts, weight_range, with_weights
@@ -171,7 +171,7 @@ class Plan(Outline):
         """The plan of another log, cheap when it begins as this one does."""
         known, fresh = self.events, events[len(self.events) :]
         goes_on = 0 < len(fresh) <= MOST_ONE_BY_ONE and (not known or events[len(known) - 1] == known[-1])
-        if goes_on and all(isinstance(event.body, WeightsBody) for event in fresh):
+        if goes_on and all(event.kind == "weights" for event in fresh):
             plan = self
             for event in fresh:
                 plan = plan._with_weights(event)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from headrace.server.plan.log import Event, GrowBody, WeightsBody
+from headrace.server.plan.log import Event, WeightsBody
 from headrace.server.plan.spec import Point, RunSpec
 
 
@@ -91,7 +91,7 @@ def make_timeline(spec: RunSpec, events: Sequence[Event]) -> Timeline:
     """The timeline of a spec under live events; of two events the later in `events` is the later one."""
     starts = phase_starts(spec)
     ranges = [weight_range(event, starts, rank) for rank, event in enumerate(events) if event.kind == "weights"]
-    grows = sorted((event for event in events if isinstance(event.body, GrowBody)), key=lambda event: event.from_step)
+    grows = sorted((event for event in events if event.kind == "grow"), key=lambda event: event.from_step)
     cuts = {*starts, *(event.from_step for event in grows)}
     for start, phase in zip(starts, spec.phases, strict=False):
         cuts.update(start + point.at for point in phase.points)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headrace.proto.errors import ConflictError, UsageError
-from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody
+from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody, bodies
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.timeline import phase_starts, weight_range
 
@@ -71,9 +71,7 @@ def _there(plan: Plan, step: int) -> list[str]:
 
 def grow_bodies(plan: Plan, first: int, end: int = 1 << 63) -> Iterator[GrowBody]:
     """The generations that join at steps [first, end)."""
-    for event in plan.timeline.grows:
-        if isinstance(event.body, GrowBody) and first <= event.from_step < end:
-            yield event.body
+    return bodies((event for event in plan.timeline.grows if first <= event.from_step < end), GrowBody)
 
 
 def _check_known(what: str, weights: Mapping[str, float], domains: Sequence[str]) -> None:
@@ -84,7 +82,7 @@ def _check_known(what: str, weights: Mapping[str, float], domains: Sequence[str]
 
 def _hidden(plan: Plan, first: int, end: int) -> Iterator[str]:
     for other in plan.live:
-        if isinstance(other.body, WeightsBody) and first <= other.from_step < end:
+        if other.kind == "weights" and first <= other.from_step < end:
             yield f"hides event {other.sequence}, which is scheduled for step {other.from_step}"
 
 
@@ -144,8 +142,11 @@ def _masked_by(plan: Plan, body: MaskBody, step: int) -> dict[str, Event]:
     """The values of a mask that live events take down at a step, in the same way and as widely."""
     found: dict[str, Event] = {}
     for event in plan.holding:
+        if event.kind != "mask" or event.from_step > step:
+            continue
         other = event.body
-        if isinstance(other, MaskBody) and event.from_step <= step and other.by == body.by:
+        assert isinstance(other, MaskBody)
+        if other.by == body.by:
             wide = other.domain in ("", body.domain)
             found |= {value: event for value in other.values if wide and value in body.values}
     return found

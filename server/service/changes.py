@@ -6,7 +6,7 @@ from headrace.proto.errors import ConflictError
 from headrace.server.control.events import Check, Wish
 from headrace.server.control.records import RunRecord
 from headrace.server.corpus.masks import quarantined
-from headrace.server.plan.log import Event, MaskBody
+from headrace.server.plan.log import Event, MaskBody, bodies
 from headrace.server.plan.validate import check_event
 from headrace.server.service.view import View
 
@@ -23,7 +23,7 @@ def checker(view: View, notes: tuple[str, ...] = ()) -> Check:
 
 def all_masks(view: View) -> tuple[MaskBody, ...]:
     """Every mask of the run that is not cancelled, whenever it holds."""
-    return tuple(event.body for event in view.plan.holding if isinstance(event.body, MaskBody))
+    return tuple(bodies(view.plan.holding, MaskBody))
 
 
 def quarantine_wish(name: str, error: Exception) -> Wish:

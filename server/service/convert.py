@@ -11,7 +11,7 @@ from headrace.server.control.records import Appended, RunRecord
 from headrace.server.control.refusals import Refusal
 from headrace.server.plan.forecast import make_forecast
 from headrace.server.plan.forecast_text import forecast_lines
-from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody
+from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody, bodies
 from headrace.server.service.figures import domain_figures
 from headrace.server.service.view import View
 
@@ -73,7 +73,7 @@ def event_message(event: Event, cancelled: bool) -> pb.Event:
 def event_messages(events: Iterable[Event], keys: Mapping[int, str] | None = None) -> list[pb.Event]:
     """A log in order, each event with whether it was cancelled; `keys` are idempotency keys by sequence number."""
     log = list(events)
-    gone = {event.body.sequence for event in log if isinstance(event.body, CancelBody)}
+    gone = {body.sequence for body in bodies(log, CancelBody)}
     messages = [event_message(event, event.sequence in gone) for event in log]
     for message in messages:
         message.idempotency_key = (keys or {}).get(message.sequence, "")

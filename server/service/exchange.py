@@ -56,7 +56,7 @@ def _plain(event: Event) -> dict[str, Any]:
         "kind": event.kind,
         "from_step": event.from_step,
         "until_step": event.until_step,
-        "body": json.loads(body_to_json(event.body)),
+        "body": json.loads(event.text),
         "author": event.author,
         "reason": event.reason,
         "time_us": event.time_us,
@@ -89,11 +89,11 @@ def read_export(text: str, *, place: str, base_dir: str = "") -> ImportedRun:
 def _events(rows: list[dict[str, Any]], head: bytes) -> tuple[Event, ...]:
     events: list[Event] = []
     for row in rows:
-        body = body_from_json(row["kind"], json.dumps(row["body"]))
+        text = body_to_json(body_from_json(row["kind"], json.dumps(row["body"])))
         names = ("sequence", "kind", "from_step", "until_step", "author", "reason", "time_us")
         fields = {name: row[name] for name in names}
         own = bytes.fromhex(row["hash"])
-        events.append(Event(**fields, body=body, previous_hash=events[-1].hash if events else head, hash=own))
+        events.append(Event(**fields, text=text, previous_hash=events[-1].hash if events else head, hash=own))
     return tuple(events)
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 from headrace.server.corpus.manifest import Corpus
-from headrace.server.plan.log import MaskBody, WeightsBody
+from headrace.server.plan.log import MaskBody, bodies
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.view import View
 from headrace.server.watch.attention import allowed_windows
@@ -88,7 +88,7 @@ def run_figures(handle: RunHandle, *, most_domains: int = MOST_DOMAINS) -> RunFi
     view = handle.view
     ranks = view.lease.open_ranks if view.lease else ()
     kinds = Counter(event.kind for event in view.events)
-    masks = Counter(event.body.by for event in view.events if isinstance(event.body, MaskBody))
+    masks = Counter(body.by for body in bodies(view.events, MaskBody))
     read, rejected = _documents([view.library.base, *view.library.generations.values()])
     return RunFigures(
         name=view.run.name,
@@ -117,7 +117,7 @@ def run_figures(handle: RunHandle, *, most_domains: int = MOST_DOMAINS) -> RunFi
 
 
 def _changed(view: View) -> float:
-    times = [event.time_us for event in view.events if isinstance(event.body, WeightsBody)]
+    times = [event.time_us for event in view.events if event.kind == "weights"]
     return max([view.run.created_us, *times]) / 1e6
 
 

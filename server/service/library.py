@@ -16,7 +16,7 @@ from headrace.proto.errors import ConflictError, DataLossError, UsageError
 from headrace.server.corpus.manifest import Corpus, DamagedShardError, Rows, SourcePart
 from headrace.server.corpus.masks import Found, check_found, hint, shard_names
 from headrace.server.plan.facts import CorpusFacts, GenerationFacts
-from headrace.server.plan.log import Event, GrowBody, MaskBody
+from headrace.server.plan.log import Event, GrowBody, MaskBody, bodies
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.shapes import Shape
 from headrace.server.plan.whole import NO_WINDOW
@@ -185,7 +185,7 @@ class Library:
 
 def grow_bodies(events: Iterable[Event]) -> Iterator[GrowBody]:
     """The generations that events bring, in order."""
-    return (event.body for event in events if isinstance(event.body, GrowBody))
+    return bodies(events, GrowBody)
 
 
 def _padding(count: int, width: int, pad_id: int, id_bytes: int) -> Rows:

@@ -83,7 +83,7 @@ class Opener:
     def _quarantined(self) -> frozenset[str]:
         """Shards that a run of this store has in quarantine."""
         events = (event for run in self.store.runs() for event in log.live(self.store.snapshot(run.name).events))
-        return quarantined(event.body for event in events if isinstance(event.body, log.MaskBody))
+        return quarantined(log.bodies(events, log.MaskBody))
 
     def view(self, name: str, *, trust_anchors: bool = True) -> View:
         """The view of a run; refuses another plan version, and a corpus that is not the one the run was made with.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody
+from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody, bodies
 from headrace.server.plan.plan import Plan
 from headrace.server.watch.values import EventFigures
 
@@ -16,7 +16,7 @@ def event_figures(
     plan: Plan, events: Sequence[Event], confirmed: int, most: int, before: int | None = None
 ) -> tuple[EventFigures, ...]:
     """The newest events first, at most so many, below sequence number `before`."""
-    gone = {event.body.sequence for event in events if isinstance(event.body, CancelBody)}
+    gone = {body.sequence for body in bodies(events, CancelBody)}
     wanted = [event for event in events if before is None or event.sequence < before][-most:]
     return tuple(_event(plan, event, event.sequence in gone, confirmed) for event in reversed(wanted))
 
