@@ -1,9 +1,10 @@
 """Channels to one or more servers, and one try of one call on the one in use.
 
-Any replica answers any request, so a transport failure moves on to the next address; an answer that says "try again"
-(a step above the seal) stays where it is. Ranks start at different addresses. gRPC's own retries are off: ours know
-the cause and say it. The token is read from its file again when the file changes, and never logged; certificates
-that were renewed are read when a connection has to be made again.
+Any replica answers any request, so a transport failure moves on to the next address, and so does a server that says
+that it cannot and another may; an answer that says "try again" (a step above the seal) stays where it is. Ranks start
+at different addresses. gRPC's own retries are off: ours know the cause and say it. The token is read from its file
+again when the file changes, and never logged; certificates that were renewed are read when a connection has to be made
+again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import grpc
 from headrace.client import fork
 from headrace.client.dial import dial
 from headrace.client.settings import MAX_MESSAGE_BYTES, Settings, Tls
-from headrace.proto.errors import DeadlineError, HeadraceError, UnavailableError, UsageError, from_rpc
+from headrace.proto.errors import DeadlineError, ElsewhereError, HeadraceError, UnavailableError, UsageError, from_rpc
 from headrace.proto.transport import NO_DETAILS, explained
 
 log = logging.getLogger("headrace.client")
@@ -287,7 +288,7 @@ def _judge(error: grpc.RpcError, *, doing: str, endpoint: str) -> tuple[Headrace
     call: Any = error
     answered = any(str(key) == "headrace-error" for key, _ in call.trailing_metadata() or ())
     if answered:
-        return failure, False
+        return failure, isinstance(failure, ElsewhereError)
     details = call.details() or ""
     broken = call.code() is grpc.StatusCode.CANCELLED or "RST_STREAM" in details or "Stream removed" in details
     if broken or "oncurrent RPC limit" in details:

@@ -17,6 +17,7 @@
     |   +-- BusyError              too often; the same again is good after `retry_after` seconds; exit code 75
     +-- UnavailableError           try again: a server or store is away; exit code 75, UNAVAILABLE
         +-- DeadlineError          it did not answer in time; DEADLINE_EXCEEDED
+        +-- ElsewhereError         this server cannot, another one may; UNAVAILABLE
 
 Each message says what is wrong, where, and what to do. The gRPC status carries the class; `from_rpc` restores it.
 """
@@ -133,6 +134,10 @@ class DeadlineError(UnavailableError):
     """No answer in time."""
 
     status = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class ElsewhereError(UnavailableError):
+    """This server cannot answer; another one on the same store may, and clients that know one ask it."""
 
 
 def _tree(root: type[HeadraceError]) -> dict[str, type[HeadraceError]]:

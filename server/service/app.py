@@ -25,9 +25,10 @@ from headrace.server.control.aio import AsyncStore
 from headrace.server.control.store import Store
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import Authenticator, TokenFile, parse_scope
-from headrace.server.service.building import StoppedError, build_missing
+from headrace.server.service.building import StoppedError
 from headrace.server.service.check import check_ports
 from headrace.server.service.config import ServerConfig
+from headrace.server.service.configured import Configured
 from headrace.server.service.control import ControlService
 from headrace.server.service.data import DataService
 from headrace.server.service.exposition import certificate_end, watched
@@ -84,13 +85,14 @@ class Server:
         self.registry = registry
         self.metrics = metrics
         registry.on_built = metrics.built
+        self._runs = Configured(config.runs, registry)
         self._audit = audit
         self.port = 0
         self.metrics_port = 0
         self.drift: DriftTask | None = None
         self._page: HttpServer | None = None
         self._told_health: dict[str, int] = {}
-        self._run_health: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._authenticator = _authenticator(config)
         self._health = health.aio.HealthServicer()
         self._errors = Errors()
@@ -124,7 +126,7 @@ class Server:
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._grpc.start()
         self.registry.listen()
-        self._run_health = asyncio.create_task(self._keep_run_health(), name="health of runs")
+        self._tasks.append(asyncio.create_task(self._keep_run_health(), name="health of runs"))
 
     async def _keep_run_health(self) -> None:
         while True:
@@ -133,22 +135,18 @@ class Server:
 
     async def _tell_run_health(self) -> None:
         """`run/NAME` is NOT_SERVING while this server cannot serve every step of the run that is to come."""
-        for handle in self.registry.handles:
-            name = f"run/{handle.view.run.name}"
-            status = _SERVING if handle.can_go_on else _NOT_SERVING
+        can = {handle.view.run.name: handle.can_go_on for handle in self.registry.handles}
+        for run, goes_on in {**dict.fromkeys(self.registry.refused, False), **can}.items():
+            name = f"run/{run}"
+            status = _SERVING if goes_on else _NOT_SERVING
             if self._told_health.get(name) != status:
                 self._told_health[name] = status
                 await self._health.set(name, status)
 
     async def open_runs(self, stopped: Callable[[], bool]) -> None:
         """Builds what is not built, makes and opens the runs of the configuration, and reports SERVING."""
-        await build_missing(self.config.runs, self._refuse, stopped)
-        for path in self.config.runs:
-            run, created = await self.registry.create_from_file(path)
-            await self.registry.by_name(run.name)
-            what = "created" if created else "opened"
-            fields = told(what, run=run.name, step=run.confirmed)
-            logger.info("run %s: %s, digest %s", run.name, what, run.spec_digest.hex()[:16], extra=fields)
+        await self._runs.open(self._refuse, stopped)
+        self._tasks.append(asyncio.create_task(self._runs.keep_looking(), name="runs that are refused"))
         self._refuse("")
         await self._tell_run_health()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
@@ -159,7 +157,9 @@ class Server:
     async def _start_page(self) -> None:
         certificate = self.config.tls.certificate if self.config.tls else None
         runs = RunCollector(
-            lambda: watched(self.registry.handles, self.drift, self.metrics.losses), certificate_end(certificate)
+            lambda: watched(self.registry.handles, self.drift, self.metrics.losses),
+            certificate_end(certificate),
+            lambda: self.registry.refused,
         )
         self.metrics.registry.register(runs)
         if self.config.metrics is None:
@@ -181,7 +181,7 @@ class Server:
 
     async def stop(self) -> None:
         """Refuses new calls, lets those under way end within the grace, and writes what is unwritten."""
-        await self._stop_run_health()
+        await self._stop_tasks()
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         if self._page is not None:
             self._page.drain()
@@ -193,11 +193,11 @@ class Server:
             await self.drift.close()
         await self.registry.close()
 
-    async def _stop_run_health(self) -> None:
-        if self._run_health is not None:
-            self._run_health.cancel()
+    async def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._run_health
+                await task
         for handle in self.registry.handles:
             await self._health.set(f"run/{handle.view.run.name}", _NOT_SERVING)
 
@@ -297,4 +297,5 @@ def _greeting(server: Server) -> list[str]:
         where = f"{scheme}://{config.metrics.rpartition(':')[0]}:{server.metrics_port}"
         lines.append(f"live page on {where}/, metrics on {where}/metrics")
     runs = [handle.view.run for handle in server.registry.handles]
-    return lines + [f"run {run.name}: confirmed {run.confirmed}, seal {run.seal}" for run in runs]
+    lines += [f"run {run.name}: confirmed {run.confirmed}, seal {run.seal}" for run in runs]
+    return lines + [f"run {name} is NOT SERVED: {error}" for name, error in server.registry.refused.items()]

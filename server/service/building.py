@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from headrace.proto.errors import HeadraceError
@@ -28,12 +28,11 @@ class StoppedError(HeadraceError):
     """The server was told to stop before it was ready."""
 
 
-async def build_missing(runs: Sequence[Path], say: Callable[[str], None], stopped: Callable[[], bool]) -> None:
-    """Builds the corpora of these RUN.toml that are not there; `say` gets the words to put callers off with."""
-    for path in runs:
-        spec = await asyncio.to_thread(missing_corpus, path)
-        if spec is not None:
-            await asyncio.to_thread(make_ready, spec, **_watchers(spec, say, stopped))
+async def build_missing(run: Path, say: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+    """Builds the corpus of a RUN.toml if it is not there; `say` gets the words to put callers off with."""
+    spec = await asyncio.to_thread(missing_corpus, run)
+    if spec is not None:
+        await asyncio.to_thread(make_ready, spec, **_watchers(spec, say, stopped))
     if stopped():
         raise StoppedError("the server was told to stop before it was ready")
 

@@ -20,6 +20,7 @@ from headrace.native import __version__
 from headrace.proto.errors import (
     ConflictError,
     DataLossError,
+    ElsewhereError,
     LimitError,
     OutOfRangeError,
     UnavailableError,
@@ -272,7 +273,7 @@ async def _sealed(handle: RunHandle, step: int, context: Context) -> View:
     if answered(view):
         return view
     if view.plan.known_until is not None and step >= view.plan.known_until:
-        raise UnavailableError(f"step {step} cannot be read here: {handle.missing or 'a generation is being opened'}")
+        raise ElsewhereError(f"step {step} cannot be read here: {handle.missing or 'a generation is being opened'}")
     if step >= view.limit(handle.confirmed) and step >= handle.confirmed + view.run.lead:
         raise OutOfRangeError(
             f"step {step} is beyond what the lead of {view.run.lead} allows: {handle.confirmed} steps are confirmed "

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import grpc
-from headrace.proto.errors import AuthError, HeadraceError, UnauthenticatedError, UnavailableError, trailing_metadata
+from headrace.proto.errors import AuthError, ElsewhereError, HeadraceError, UnauthenticatedError, trailing_metadata
 from headrace.server.service.audit import Audit
 from headrace.server.service.auth import Authenticator, Scope, enter, require, scope_of
 from headrace.server.service.certificate import not_after
@@ -131,7 +131,7 @@ class Errors(Around):
 
     def _check_open(self, method: str) -> None:
         if self.closed and not is_public(method):
-            raise UnavailableError(self.closed)
+            raise ElsewhereError(self.closed)
 
 
 class Measured(Around):

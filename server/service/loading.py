@@ -180,3 +180,7 @@ class Corpora:
             except DamagedShardError:
                 self._open[real] = Corpus.open(real, quarantine=self._quarantined())
         return self._open[real]
+
+    def forget(self, path: Path) -> None:
+        """Opens the corpus of this manifest anew when it is asked for next; whoever has it open keeps it."""
+        self._open.pop(path.resolve(), None)

@@ -7,11 +7,13 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.proto.errors import ConfigError, NotFoundError
+from headrace.proto.errors import ConfigError, ElsewhereError, HeadraceError, NotFoundError
 from headrace.server.control.aio import AsyncStore
 from headrace.server.control.records import RunRecord
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.loading import Opener, new_run
+from headrace.server.service.rows import build_rows
+from headrace.server.service.view import View
 
 
 class Registry:
@@ -24,6 +26,7 @@ class Registry:
         self.opener = Opener(store.store)
         self._by_name: dict[str, RunHandle] = {}
         self._opening = asyncio.Lock()
+        self.refused: dict[str, HeadraceError] = {}  # runs of the configuration that cannot be opened here, and why
 
     def listen(self) -> None:
         """Looks at a run at once when another server on the same store has changed it."""
@@ -46,14 +49,26 @@ class Registry:
         return tuple(self._by_name[name] for name in sorted(self._by_name))
 
     async def by_name(self, name: str) -> RunHandle:
-        """The handle of a run; raises NotFoundError naming the runs there are."""
+        """The handle of a run; raises NotFoundError naming the runs there are, ElsewhereError for one refused here."""
+        if name in self.refused:
+            raise ElsewhereError(f"run `{name}` is not served by this server: {self.refused[name]}")
+        return await self.open(name)
+
+    def refuse(self, name: str, error: HeadraceError, corpus: Path) -> None:
+        """Refuses a run in these words until it was opened; its corpus is opened anew then."""
+        self.refused[name] = error
+        self.opener.corpora.forget(corpus)
+
+    async def open(self, name: str) -> RunHandle:
+        """The handle of a run, which is refused no more."""
         if name not in self._by_name:
             async with self._opening:
                 if name not in self._by_name:
-                    view = await self.store.call(lambda _: self.opener.view(name))
+                    view = await self.store.call(lambda _: _warmed(self.opener.view(name)))
                     handle = RunHandle(self.store, self.opener, view, bad_blocks=self._bad_blocks)
                     handle.on_built = self.on_built
                     self._by_name[name] = handle
+        self.refused.pop(name, None)
         return self._by_name[name]
 
     async def by_id(self, run_id: str) -> RunHandle:
@@ -88,3 +103,13 @@ class Registry:
     async def close(self) -> None:
         """Writes what is still unwritten and stops every task."""
         await asyncio.gather(*(handle.close() for handle in self.handles))
+
+
+def _warmed(view: View) -> View:
+    """The view, with that done which the first answer would wait for: hashes of a long log, the end, a first read."""
+    with contextlib.suppress(HeadraceError):  # what cannot be read is told to whoever asks for it
+        step = min(view.run.confirmed, view.run.seal - 1)
+        view.plan.hash(view.run.seal)
+        if view.plan.first <= step < (view.plan.end or 0):
+            build_rows(view.plan, view.library, step, 0, view.plan.shape(step).batch)
+    return view

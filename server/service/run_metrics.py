@@ -48,12 +48,17 @@ def domains_of_each(runs: int) -> int:
 
 
 class RunCollector(Collector):
-    """Asks for the figures at each scrape; `certificate` gives the end of the server's, None without TLS."""
+    """Asks for the figures at each scrape; `certificate` gives the end of the server's, None without TLS, `refused` the
+    names of runs that the server was told to serve and cannot open."""
 
     def __init__(
-        self, watched: Callable[[], Iterable[Watched]], certificate: Callable[[], float | None] = lambda: None
+        self,
+        watched: Callable[[], Iterable[Watched]],
+        certificate: Callable[[], float | None] = lambda: None,
+        refused: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._watched = watched
+        self._refused = refused
         self._certificate = certificate
 
     def describe(self) -> Iterable[Metric]:
@@ -63,6 +68,7 @@ class RunCollector(Collector):
         runs = list(self._watched())
         figures = [each.run for each in runs]
         yield from _run_families(figures)
+        yield _refused([run.name for run in figures], self._refused())
         yield from _document_families(figures)
         yield from _domain_families(figures)
         yield _losses(runs)
@@ -101,6 +107,14 @@ def _run_families(runs: Sequence[RunFigures]) -> Iterator[Metric]:
     for run in runs:
         failures.add_metric([run.name], run.checksum_failures)
     yield failures
+
+
+def _refused(served: Iterable[str], refused: Iterable[str]) -> Metric:
+    text = "1 while the server cannot open a run that its file names; it serves the others."
+    family = GaugeMetricFamily("headrace_run_refused", text, labels=["run"])
+    for name, value in {**dict.fromkeys(served, 0.0), **dict.fromkeys(refused, 1.0)}.items():
+        family.add_metric([name], value)
+    return family
 
 
 def _document_families(runs: Sequence[RunFigures]) -> Iterator[Metric]:
