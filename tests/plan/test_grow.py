@@ -147,7 +147,7 @@ def test_good_events_pass_with_notes() -> None:
     assert judged(grow("b", MORE)) == (
         "domain `b` has 180 tokens from step 20 on; the new ones come with its next pass",
     )
-    assert "no weight in `p` until new weights name it" in judged(grow("new", NEW))[0]
+    assert "has no weight in `p`: it is read from the step on" in judged(grow("new", NEW))[0]
     assert judged(MaskBody(by="hash", values=("ab",)))
 
 
