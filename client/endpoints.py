@@ -254,8 +254,13 @@ def check_addresses(addresses: Sequence[str], *, tls: Tls | None, token_file: Pa
             raise UsageError(
                 f"endpoint {address!r} has no port from 0 to {_LARGEST_PORT}; give host:port, e.g. 127.0.0.1:7750"
             )
-        if token_file and not tls and not address.startswith(_LOOPBACK):
+        if token_file and not tls and not is_local(address):
             raise UsageError(f"endpoint {address!r}: a token is sent only over TLS or to this machine; give tls=")
+
+
+def is_local(address: str) -> bool:
+    """Whether it is named as one of this machine."""
+    return address.startswith(_LOOPBACK)
 
 
 def _has_port(address: str) -> bool:

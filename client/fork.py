@@ -12,6 +12,8 @@ the ways out; one that had not connects there on its own.
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import threading
 import time
@@ -109,6 +111,7 @@ class _Process:
         self.gate = Gate()
         self.connections: weakref.WeakSet[Connected] = weakref.WeakSet()
         self.inherited: list[Connected] = []  # kept: taking a parent's channel apart in a child may hang
+        self.mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
         self.poisoned = False
 
 
@@ -130,6 +133,11 @@ def register(connection: Connected) -> None:
         )
     _watch()
     _process.connections.add(connection)
+
+
+def mapped(memory: mmap.mmap) -> None:
+    """Counts memory shared with a server among what a child has no use for: it is unmapped there."""
+    _process.mapped.add(memory)
 
 
 def _watch() -> None:
@@ -162,5 +170,8 @@ def _after_in_child() -> None:
     global _process
     before, _process = _process, _Process()
     _process.inherited = [*before.inherited, *before.connections]
+    for memory in before.mapped:
+        with contextlib.suppress(BufferError):  # a thread that is gone here was reading it
+            memory.close()
     off = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "").lower() in _OFF
     _process.poisoned = before.poisoned or (off and bool(_process.inherited))

@@ -51,6 +51,7 @@ class Stats:
     retries: int = 0
     digest_errors: int = 0
     bytes_received: int = 0
+    bytes_shared: int = 0  # of those, through memory shared with the server
 
 
 @dataclass(kw_only=True, slots=True)
@@ -306,6 +307,7 @@ class Prefetcher:
             self._shared.cause = ""
             self._answered.notify_all()
             self.stats.bytes_received += len(reply.part.ids)
+            self.stats.bytes_shared += len(reply.part.ids) * reply.part.shared
             last = assembly.arrived(reply.part.rows)
             self._tell()
         if last:

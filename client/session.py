@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from headrace.client.buffers import Buffer
-from headrace.client.endpoints import Endpoints
+from headrace.client.endpoints import Endpoints, is_local
 from headrace.client.launch import Launch, Rank, holder
 from headrace.client.settings import MAX_MESSAGE_BYTES, Settings
+from headrace.client.share import Share
 from headrace.client.state import State
 from headrace.client.wire import Bytes, Part, Reply, read_reply, split
 from headrace.native import __version__, copy_rows
@@ -201,11 +202,19 @@ class Session:
         data = self.endpoints.call("GetBatch", request, timeout=self._settings.call_timeout, doing=doing)
         return self.read(data, step, first_slot, rows, into)
 
-    def read(self, data: Bytes, step: int, first_slot: int, rows: int, into: Buffer | None = None) -> Reply:
-        """The answer to what was asked for. Its ids are copied to `into`, where one is given, and what lies there then
-        has the digests that the server names. Raises what a stream says instead of an answer.
+    def read(
+        self,
+        data: Bytes,
+        step: int,
+        first_slot: int,
+        rows: int,
+        into: Buffer | None = None,
+        shared: memoryview | None = None,
+    ) -> Reply:
+        """The answer to what was asked for. Its ids, or those in `shared`, are copied to `into`, where one is given,
+        and what lies there then has the digests that the server names. Raises what a stream says instead of an answer.
         """
-        reply = read_reply(data, id_bytes=self.opened.id_bytes)
+        reply = read_reply(data, id_bytes=self.opened.id_bytes, shared=shared)
         if reply.note:
             log.warning("run `%s`: %s", self.opened.run, reply.note)
         if reply.refused is not None:
@@ -219,11 +228,23 @@ class Session:
     def first_request(self) -> data_pb2.StreamBatchesRequest:
         """What a stream begins with."""
         # Half of what may be under way, so that there is always a message on its way while one is asked for.
-        settings, shape = self._settings, self.opened.shape(self.opened.next_step)
-        ahead = self.opened.lead * shape.batch // self.rank.world * (shape.seq_len + 1) if shape else 0
-        under_way = min(settings.in_flight * settings.message_bytes, ahead * self.opened.id_bytes)
-        pack_bytes = min(PACK_BYTES, settings.message_bytes, under_way // 2)
+        shape = self.opened.shape(self.opened.next_step)
+        under_way = self._under_way(shape) if shape else 0
+        pack_bytes = min(PACK_BYTES, self._settings.message_bytes, under_way // 2)
         return data_pb2.StreamBatchesRequest(run_id=self.opened.run_id, lease=self.opened.lease, pack_bytes=pack_bytes)
+
+    def _under_way(self, shape: Shape) -> int:
+        """Bytes of ids that may be asked for and not received."""
+        ahead = self.opened.lead * shape.batch // self.rank.world * (shape.seq_len + 1) * self.opened.id_bytes
+        return min(self._settings.in_flight * self._settings.message_bytes, ahead)
+
+    def share(self) -> Share:
+        """Memory to share with the server for as long as a stream lasts, with none yet; where both seem to be here."""
+        if not self._settings.share or not is_local(self.endpoints.current):
+            return Share(0)
+        under_way = max(map(self._under_way, self.opened.shapes), default=0)
+        # A range that does not fit behind the last one begins anew in front, and leaves a gap.
+        return Share(under_way + min(under_way // 2, self._settings.message_bytes))
 
     def stream(self, requests: Iterator[data_pb2.StreamBatchesRequest]) -> Iterator[memoryview]:
         """One StreamBatches call: its answers as they come, for `read`."""

@@ -57,6 +57,8 @@ class Settings:
     keepalive, keepalive_timeout  an idle or silent connection is asked after so long whether it lives, and given up
                         when no answer comes; servers refuse to be asked more often than every 10 s
     stream              rows come over one stream where the server offers it, else each range by a call of its own
+    share               on one host (an address of loopback, or a Unix socket) the ids of a stream come through memory
+                        that the server shares, at most `in_flight` + 1 times `message_bytes` of it
     heartbeat           a lease that is silent for 60 s may be taken, so a paused trainer says this often that it lives
     """
 
@@ -73,6 +75,7 @@ class Settings:
     keepalive_timeout: float = 10.0
     heartbeat: float = 15.0
     stream: bool = True
+    share: bool = True
 
     def __post_init__(self) -> None:
         for name in _SECONDS:

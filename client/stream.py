@@ -20,6 +20,7 @@ from headrace.client.assembly import Assembly
 from headrace.client.ledger import Ledger
 from headrace.client.session import DigestError, Session
 from headrace.client.settings import Settings
+from headrace.client.share import Share
 from headrace.client.wire import Bytes, Reply
 from headrace.proto.errors import HeadraceError, OutOfRangeError, UnavailableError
 from headrace.proto.v1 import data_pb2
@@ -49,6 +50,7 @@ class _Asked:
 
     work: Work
     size: int
+    place: int  # in the memory that the stream shares with the server, or 0
     confirmation: data_pb2.Confirmation | None = None
 
 
@@ -68,6 +70,7 @@ class Pump:
         self._asked: deque[_Asked] = deque()
         self._bytes = 0
         self._number = 0  # of the stream: a generator of an older one ends
+        self._share = Share(0)
         self._progress = time.monotonic()
         self._tries: dict[tuple[int, int], int] = {}
         self._pause = settings.backoff
@@ -93,64 +96,76 @@ class Pump:
 
     def _stream(self) -> None:
         self._number += 1
-        for data in self._session.stream(self._requests(self._number)):
+        self._share = share = self._session.share()
+        for data in self._session.stream(self._requests(self._number, share)):
+            if share.heard(data):
+                continue
             with self._lock:
                 asked = self._asked.popleft()
                 self._bytes -= asked.size
                 self._progress = time.monotonic()
-            self._answered(asked, data)
+            self._answered(asked, data, share)
+            share.free(asked.place)
         raise UnavailableError("the server has ended the stream; asking again")
 
     def _give_back(self) -> None:
         with self._lock:
             self._number += 1
             asked, self._asked, self._bytes = list(self._asked), deque(), 0
+        self._share.close()
         for one in asked:
             self._ledger.failed(one.confirmation)
         self._desk.put_back(one.work for one in asked)
 
     # ---- asking: on a thread of gRPC's ----
 
-    def _requests(self, number: int) -> Iterator[data_pb2.StreamBatchesRequest]:
+    def _requests(self, number: int, share: Share) -> Iterator[data_pb2.StreamBatchesRequest]:
         request = self._session.first_request()
+        share.ask(request)
         while not self._stop.is_set() and number == self._number:
             with self._lock:
                 room = self._settings.in_flight * self._settings.message_bytes - self._bytes
                 room = 0 if len(self._asked) > _MOST_ASKED else room
                 asked = len(self._asked)
             work = self._desk.some_work(room, asked=asked, seconds=min(_TICK, self._settings.call_timeout / 4))
-            if work and self._ask(request, work, number):
+            if work and self._ask(request, work, number, share):
                 yield request
                 request = data_pb2.StreamBatchesRequest()
             elif asked and time.monotonic() - self._progress > self._settings.call_timeout:
                 self._session.break_streams()  # the reader finds it broken, and says why
 
-    def _ask(self, request: data_pb2.StreamBatchesRequest, work: list[Work], number: int) -> bool:
+    def _ask(self, request: data_pb2.StreamBatchesRequest, work: list[Work], number: int, share: Share) -> bool:
         """Fills a request; false when its stream is over meanwhile, and the work is put back."""
-        asked = [_Asked(work=one, size=one[0].size * one[2] // one[0].rows) for one in work]
+        sizes = [assembly.size * rows // assembly.rows for assembly, _, rows in work]
         with self._lock:
             if number != self._number:
                 self._desk.put_back(work)
                 return False
+            asked = [_Asked(work=one, size=size, place=share.take(size)) for one, size in zip(work, sizes, strict=True)]
             if not self._asked:
                 self._progress = time.monotonic()
             if self._confirms and (confirmation := self._ledger.next(always=True)):
                 asked[0].confirmation = confirmation
                 request.confirmation.CopyFrom(confirmation)
             self._asked.extend(asked)
-            self._bytes += sum(one.size for one in asked)
-        for assembly, first, rows in work:
-            request.ranges.add(step=assembly.step, first_slot=assembly.first_slot + first, rows=rows)
+            self._bytes += sum(sizes)
+        for one in asked:
+            assembly, first, rows = one.work
+            slot = assembly.first_slot + first
+            request.ranges.add(step=assembly.step, first_slot=slot, rows=rows, share_at=one.place)
         return True
 
     # ---- reading ----
 
-    def _answered(self, asked: _Asked, data: Bytes) -> None:
+    def _answered(self, asked: _Asked, data: Bytes, share: Share) -> None:
         assembly, first, rows = asked.work
+        slot, room, shared = (
+            assembly.first_slot + first,
+            assembly.room(first, rows),
+            share.view(asked.place, asked.size),
+        )
         try:
-            reply = self._session.read(
-                data, assembly.step, assembly.first_slot + first, rows, assembly.room(first, rows)
-            )
+            reply = self._session.read(data, assembly.step, slot, rows, room, shared)
         except DigestError as error:
             self._ledger.done(asked.confirmation)
             self._changed(asked.work, error)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 _BATCH = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
 _MORE = data_pb2.GetBatchResponse.MORE_FIELD_NUMBER
+_SHARE = data_pb2.GetBatchResponse.SHARE_FIELD_NUMBER
 _TOKEN_IDS = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 Bytes = bytes | memoryview
@@ -27,7 +28,8 @@ _LITTLE: dict[Any, Any] = {kind: np.dtype(kind).newbyteorder("<") for kind in (n
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Part:
-    """Rows [first_slot, first_slot + rows) of a step as received: `ids` is a view of the reply's bytes."""
+    """Rows [first_slot, first_slot + rows) of a step as received: `ids` is a view of the reply's bytes, or of what is
+    `shared` with the server."""
 
     step: int
     segment: int
@@ -35,6 +37,7 @@ class Part:
     rows: int
     seq_len: int
     ids: memoryview
+    shared: bool
     real_ids: NDArray[np.uint32]
     domains: NDArray[np.uint32]
     loss_weights: NDArray[np.float32]
@@ -77,12 +80,21 @@ def split(data: bytes) -> list[memoryview]:
     return [head, *(whole[begin:end] for _, begin, end in more)]
 
 
-def read_reply(data: Bytes, *, id_bytes: int) -> Reply:
-    """Raises DataLossError when the reply is not whole."""
+def read_share(data: Bytes) -> data_pb2.Share | None:
+    """What an answer says of shared memory, if that is what it is about."""
+    try:
+        _, begin, end = _find(data, 0, len(data), _SHARE)
+        return data_pb2.Share.FromString(bytes(data[begin:end])) if begin < len(data) else None
+    except (IndexError, ValueError, DecodeError):
+        return None  # it is not whole, which `read_reply` says
+
+
+def read_reply(data: Bytes, *, id_bytes: int, shared: memoryview | None = None) -> Reply:
+    """`shared` is where ids lie that the reply does not hold. Raises DataLossError when the reply is not whole."""
     try:
         tag, begin, end = _find(data, 0, len(data), _BATCH)
         outer = data_pb2.GetBatchResponse.FromString(b"".join((data[:tag], data[end:])))
-        part = _read_part(data, begin, end, id_bytes) if begin < len(data) else None
+        part = _read_part(data, begin, end, id_bytes, shared) if begin < len(data) else None
     except (IndexError, ValueError, DecodeError) as error:
         raise DataLossError(f"a reply of {len(data)} bytes is no whole GetBatchResponse: {error}") from None
     if part is None and outer.WhichOneof("answer") is None:
@@ -98,12 +110,17 @@ def read_reply(data: Bytes, *, id_bytes: int) -> Reply:
     )
 
 
-def _read_part(data: Bytes, begin: int, end: int, id_bytes: int) -> Part:
+def _read_part(data: Bytes, begin: int, end: int, id_bytes: int, shared: memoryview | None) -> Part:
     tag, ids_begin, ids_end = _find(data, begin, end, _TOKEN_IDS)
     rest = data_pb2.Batch.FromString(b"".join((data[begin:tag], data[ids_end:end])))
     size = rest.rows * (rest.seq_len + 1) * id_bytes
-    if ids_end - ids_begin != size:
-        raise ValueError(f"{ids_end - ids_begin} bytes of ids, {size} are due for {rest.rows} rows")
+    ids = memoryview(data)[ids_begin:ids_end]
+    if rest.shared:
+        if shared is None:
+            raise ValueError("its ids are said to lie in shared memory, and none was named")
+        ids = shared
+    if len(ids) != size:
+        raise ValueError(f"{len(ids)} bytes of ids, {size} are due for {rest.rows} rows")
     edge_ends = _array(rest.edge_ends, np.uint32, rest.rows, "edge_ends")
     weights = rest.loss_weights or np.ones(rest.rows, dtype="<f4").tobytes()
     if len(rest.row_digests) != 16 * rest.rows:
@@ -120,7 +137,8 @@ def _read_part(data: Bytes, begin: int, end: int, id_bytes: int) -> Part:
         first_slot=rest.first_slot,
         rows=rest.rows,
         seq_len=rest.seq_len,
-        ids=memoryview(data)[ids_begin:ids_end],
+        ids=ids,
+        shared=rest.shared,
         real_ids=_array(rest.real_ids, np.uint32, rest.rows, "real_ids"),
         domains=_array(rest.domains, np.uint32, rest.rows, "domains"),
         loss_weights=_array(weights, np.float32, rest.rows, "loss_weights"),

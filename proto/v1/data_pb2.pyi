@@ -158,7 +158,7 @@ class GetBatchRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., step: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., confirmation: _Optional[_Union[Confirmation, _Mapping]] = ...) -> None: ...
 
 class GetBatchResponse(_message.Message):
-    __slots__ = ("batch", "end", "refused", "seal", "confirmed", "more", "note")
+    __slots__ = ("batch", "end", "refused", "seal", "confirmed", "more", "note", "share")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +166,7 @@ class GetBatchResponse(_message.Message):
     CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     batch: Batch
     end: End
     refused: Refused
@@ -173,31 +174,46 @@ class GetBatchResponse(_message.Message):
     confirmed: int
     more: _containers.RepeatedCompositeFieldContainer[GetBatchResponse]
     note: str
-    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., more: _Optional[_Iterable[_Union[GetBatchResponse, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
+    share: Share
+    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., seal: _Optional[int] = ..., confirmed: _Optional[int] = ..., more: _Optional[_Iterable[_Union[GetBatchResponse, _Mapping]]] = ..., note: _Optional[str] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("socket", "nonce", "refused")
+    SOCKET_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    socket: str
+    nonce: bytes
+    refused: str
+    def __init__(self, socket: _Optional[str] = ..., nonce: _Optional[bytes] = ..., refused: _Optional[str] = ...) -> None: ...
 
 class RowRange(_message.Message):
-    __slots__ = ("step", "first_slot", "rows")
+    __slots__ = ("step", "first_slot", "rows", "share_at")
     STEP_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_AT_FIELD_NUMBER: _ClassVar[int]
     step: int
     first_slot: int
     rows: int
-    def __init__(self, step: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+    share_at: int
+    def __init__(self, step: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., share_at: _Optional[int] = ...) -> None: ...
 
 class StreamBatchesRequest(_message.Message):
-    __slots__ = ("run_id", "lease", "confirmation", "ranges", "pack_bytes")
+    __slots__ = ("run_id", "lease", "confirmation", "ranges", "pack_bytes", "share_bytes")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     CONFIRMATION_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     PACK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHARE_BYTES_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     lease: str
     confirmation: Confirmation
     ranges: _containers.RepeatedCompositeFieldContainer[RowRange]
     pack_bytes: int
-    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., confirmation: _Optional[_Union[Confirmation, _Mapping]] = ..., ranges: _Optional[_Iterable[_Union[RowRange, _Mapping]]] = ..., pack_bytes: _Optional[int] = ...) -> None: ...
+    share_bytes: int
+    def __init__(self, run_id: _Optional[str] = ..., lease: _Optional[str] = ..., confirmation: _Optional[_Union[Confirmation, _Mapping]] = ..., ranges: _Optional[_Iterable[_Union[RowRange, _Mapping]]] = ..., pack_bytes: _Optional[int] = ..., share_bytes: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("code", "error", "message")
@@ -218,7 +234,7 @@ class End(_message.Message):
     def __init__(self, end_step: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("step", "segment", "first_slot", "rows", "seq_len", "token_ids", "domains", "edge_ends", "edges", "loss_weights", "row_digests", "plan_hash", "real_ids", "domain_names", "next_plan_hash", "mask_ends", "masks")
+    __slots__ = ("step", "segment", "first_slot", "rows", "seq_len", "token_ids", "domains", "edge_ends", "edges", "loss_weights", "row_digests", "plan_hash", "real_ids", "domain_names", "next_plan_hash", "mask_ends", "masks", "shared")
     STEP_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +252,7 @@ class Batch(_message.Message):
     NEXT_PLAN_HASH_FIELD_NUMBER: _ClassVar[int]
     MASK_ENDS_FIELD_NUMBER: _ClassVar[int]
     MASKS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     step: int
     segment: int
     first_slot: int
@@ -253,7 +270,8 @@ class Batch(_message.Message):
     next_plan_hash: bytes
     mask_ends: bytes
     masks: bytes
-    def __init__(self, step: _Optional[int] = ..., segment: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., seq_len: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., domains: _Optional[bytes] = ..., edge_ends: _Optional[bytes] = ..., edges: _Optional[bytes] = ..., loss_weights: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., real_ids: _Optional[bytes] = ..., domain_names: _Optional[_Iterable[str]] = ..., next_plan_hash: _Optional[bytes] = ..., mask_ends: _Optional[bytes] = ..., masks: _Optional[bytes] = ...) -> None: ...
+    shared: bool
+    def __init__(self, step: _Optional[int] = ..., segment: _Optional[int] = ..., first_slot: _Optional[int] = ..., rows: _Optional[int] = ..., seq_len: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., domains: _Optional[bytes] = ..., edge_ends: _Optional[bytes] = ..., edges: _Optional[bytes] = ..., loss_weights: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., plan_hash: _Optional[bytes] = ..., real_ids: _Optional[bytes] = ..., domain_names: _Optional[_Iterable[str]] = ..., next_plan_hash: _Optional[bytes] = ..., mask_ends: _Optional[bytes] = ..., masks: _Optional[bytes] = ..., shared: bool = ...) -> None: ...
 
 class ConfirmRequest(_message.Message):
     __slots__ = ("run_id", "lease", "confirmation")

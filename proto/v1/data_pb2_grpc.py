@@ -90,6 +90,7 @@ class DataServiceServicer(object):
         is answered by `refused`, and the stream goes on. The client asks for no more than it has room for: that is the
         credit. Answers that are ready at one moment may share a message, if the client says so (`pack_bytes`).
         RESOURCE_EXHAUSTED: too many ranges wait. Offered when OpenRun says `streams`.
+        On one host the ids may go through memory that both sides share (`share_bytes`); all else comes as it would.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,6 +41,7 @@ from headrace.server.service.malloc import keep_freed_memory
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.registry import Registry
 from headrace.server.service.run_metrics import RunCollector
+from headrace.server.service.shares import Shares
 from headrace.server.service.spans import Traced, exporting, wanted
 from headrace.server.service.tls import server_credentials
 from headrace.server.service.wire import handlers, service_of
@@ -96,6 +97,7 @@ class Server:
         self._authenticator = _authenticator(config)
         self._health = health.aio.HealthServicer()
         self._errors = Errors()
+        self._shares = Shares(config.share_bytes, metrics.share)
         inner = (self._errors, Authorized(self._authenticator, audit, metrics), Measured(metrics))
         self._grpc = grpc.aio.server(
             interceptors=(*around, *inner),
@@ -106,7 +108,8 @@ class Server:
     async def start(self) -> None:
         """Adds the services and binds the ports; calls are refused until `open_runs`."""
         self._errors.closed = "this server is starting; try again in a moment"
-        data = DataService(self.registry, self.metrics, message_bytes=self.config.message_bytes)
+        self._shares.listen()
+        data = DataService(self.registry, self.metrics, shares=self._shares, message_bytes=self.config.message_bytes)
         control = ControlService(self.registry, self.metrics, self._audit, Limiter(self.config.changes_per_second))
         feedback = FeedbackService(self.registry, self.metrics)
         self._grpc.add_generic_rpc_handlers(
@@ -187,6 +190,7 @@ class Server:
             self._page.drain()
         await self._errors.drain(self.config.grace_seconds)
         await self._grpc.stop(1)
+        await self._shares.close()
         if self._page is not None:
             await self._page.stop()
         if self.drift is not None:

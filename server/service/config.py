@@ -31,6 +31,7 @@ _TABLES: dict[str, dict[str, type]] = {
         "reflection": bool,
         "bad_blocks": str,
         "changes_per_second": int,
+        "share_bytes": int,
     },
     "tls": {"certificate": str, "key": str, "client_ca": str},
     "auth": {"tokens": str, "identities": dict, "open_metrics": bool},
@@ -66,6 +67,7 @@ class ServerConfig:
     reflection: bool = True
     bad_blocks: str = "fail"
     changes_per_second: int = 5
+    share_bytes: int = 1 << 30  # memory shared with all clients on this host together; 0: ids come in messages
     tls: TlsConfig | None = None
     tokens: Path | None = None
     identities: Mapping[str, str] | None = None
@@ -88,6 +90,8 @@ class ServerConfig:
             raise ConfigError(f"{self.place}: grace_seconds must be at least 0 and concurrent_calls at least 1")
         if self.changes_per_second < 0:
             raise ConfigError(f"{self.place}: changes_per_second must be at least 0, which is no limit")
+        if self.share_bytes < 0:
+            raise ConfigError(f"{self.place}: share_bytes must be at least 0, which shares no memory")
         if self.bad_blocks not in BAD_BLOCKS:
             raise ConfigError(
                 f"{self.place}: bad_blocks = `{self.bad_blocks}` is neither `fail` (the seal stops before the step) "

@@ -42,6 +42,8 @@ from headrace.server.service.opening import (
 from headrace.server.service.received import Received
 from headrace.server.service.registry import Registry
 from headrace.server.service.rows import Answer, StepRows, build_rows, encode_answer
+from headrace.server.service.share import Share
+from headrace.server.service.shares import Shares
 from headrace.server.service.stream import Asked, stream_batches
 from headrace.server.service.view import View
 
@@ -56,9 +58,10 @@ LARGEST_STEP = 1 << 53
 class DataService:
     """The servicer; see `proto/v1/data.proto` for what each call promises."""
 
-    def __init__(self, registry: Registry, metrics: Metrics, *, message_bytes: int) -> None:
+    def __init__(self, registry: Registry, metrics: Metrics, *, shares: Shares, message_bytes: int) -> None:
         self._registry = registry
         self._metrics = metrics
+        self._shares = shares
         self._message_bytes = message_bytes
         self._received = Received(metrics)
 
@@ -96,7 +99,7 @@ class DataService:
     async def StreamBatches(  # noqa: N802
         self, requests: AsyncIterator[pb.StreamBatchesRequest], context: Context
     ) -> AsyncIterator[bytes]:
-        opened = Opened()
+        opened, share = Opened(), Share(str(context.peer()))
 
         async def hear(request: pb.StreamBatchesRequest) -> None:
             if request.run_id:
@@ -104,17 +107,23 @@ class DataService:
                 opened.token = token_of(request.lease) if request.lease else b""
             said = request.confirmation if request.HasField("confirmation") else None
             await self._hear(opened.run, opened.lease, said)
+            if request.share_bytes:
+                asked.say(self._shares.offer(share, request.share_bytes))
 
         async def answer(wanted: pb.RowRange) -> Answer:
             if opened.lease:  # it may have been fenced since it was asked for
                 await opened.run.judge(opened.token)
-            return (_note(opened.run, opened.token), *await self._answer(opened.run, wanted, context))
+            return (_note(opened.run, opened.token), *await self._answer(opened.run, wanted, context, share))
 
         def ready(wanted: pb.RowRange) -> int | None:
             return self._ready(opened, wanted)
 
-        async for made in stream_batches(Asked(requests, hear), answer, ready, most_bytes=self._message_bytes):
-            yield made
+        asked = Asked(requests, hear)
+        try:
+            async for made in stream_batches(asked, answer, ready, most_bytes=self._message_bytes):
+                yield made
+        finally:
+            self._shares.end(share)
 
     def _ready(self, opened: Opened, wanted: pb.RowRange) -> int | None:
         """Bytes of ids of a range that can be answered with no waiting; None for any other."""
@@ -128,8 +137,14 @@ class DataService:
             return size if size <= _INLINE_BYTES and view.library.knows_masks(view.plan.masks(wanted.step)) else None
         return size
 
-    async def _answer(self, handle: RunHandle, request: pb.GetBatchRequest | pb.RowRange, context: Context) -> Answer:
-        """The rows of a range, or the end: the same bytes whatever the call."""
+    async def _answer(
+        self,
+        handle: RunHandle,
+        request: pb.GetBatchRequest | pb.RowRange,
+        context: Context,
+        share: Share | None = None,
+    ) -> Answer:
+        """The rows of a range, or the end: the same bytes whatever the call, but for ids that go to the `share`."""
         started = time.perf_counter()
         view = handle.view
         if request.step >= view.run.seal:
@@ -145,8 +160,13 @@ class DataService:
                 handle.count_failure(error)
                 raise
         self._received.sent(view.run.id, built)
-        answer = encode_answer(view, built, seal=view.run.seal, confirmed=handle.confirmed)
-        self._metrics.served(view.run.name, sum(map(len, answer)), time.perf_counter() - started)
+        shared = 0
+        if isinstance(request, pb.RowRange) and request.share_at and share is not None:
+            share.write(built.ids, request.share_at)
+            shared = len(built.ids)
+            self._metrics.shared(view.run.name, shared)
+        answer = encode_answer(view, built, seal=view.run.seal, confirmed=handle.confirmed, shared=bool(shared))
+        self._metrics.served(view.run.name, sum(map(len, answer)) + shared, time.perf_counter() - started)
         return answer
 
     async def Confirm(self, request: pb.ConfirmRequest, context: Context) -> pb.ConfirmResponse:  # noqa: N802

@@ -29,6 +29,14 @@ class Metrics:
         Info("headrace_build", "Version of this server.", registry=self.registry).info({"version": version})
         self._batches = self._counter("headrace_batches", "GetBatch answers with rows, repeats included.", "run")
         self._bytes = self._counter("headrace_batch_bytes", "Bytes of those answers.", "run")
+        shared = "Bytes of ids, of those, that went through memory shared with the client."
+        self._shared = self._counter("headrace_shared_bytes", shared, "run")
+        self._shares = self._counter(
+            "headrace_shares",
+            "Streams of clients on this host that wanted shared memory, by result: given; left, when the client did "
+            "not come for it; full, when share_bytes was reached; failed.",
+            "result",
+        )
         self._build = self._histogram("headrace_batch_build_seconds", "Time to gather rows.")
         self._serve = self._histogram("headrace_batch_serve_seconds", "Time from request to encoded answer.")
         self._mismatches = self._counter(
@@ -58,6 +66,14 @@ class Metrics:
         batches.inc()
         bytes_.inc(size)
         self._serve.observe(seconds)
+
+    def shared(self, run: str, size: int) -> None:
+        """So many bytes of a batch went through shared memory."""
+        self._shared.labels(run).inc(size)
+
+    def share(self, result: str) -> None:
+        """What became of a client's wish for shared memory: `given`, `left`, `full` or `failed`."""
+        self._shares.labels(result).inc()
 
     def built(self, seconds: float) -> None:
         """Rows were gathered in this time."""

@@ -141,8 +141,11 @@ def _little(values: np.ndarray[tuple[int], np.dtype[np.generic]], kind: str) -> 
     return values.astype(kind, copy=False).tobytes()
 
 
-def encode_answer(view: View, built: StepRows, *, seal: int, confirmed: int) -> Answer:
-    """A `GetBatchResponse` with these rows as it is on the wire; it lists the domains of a run whose have grown."""
+def encode_answer(view: View, built: StepRows, *, seal: int, confirmed: int, shared: bool = False) -> Answer:
+    """A `GetBatchResponse` with these rows as it is on the wire; it lists the domains of a run whose have grown.
+
+    Ids that are `shared` lie in memory that the client has mapped, and are left out.
+    """
     plan = view.plan
     arrays = (
         (_DOMAINS, built.domains),
@@ -155,9 +158,9 @@ def encode_answer(view: View, built: StepRows, *, seal: int, confirmed: int) -> 
         (_REAL_IDS, built.real_ids),
         (_MASK_ENDS, built.mask_ends),
         (_MASKS, built.masks),
-        (_IDS, built.ids),
+        (_IDS, b"" if shared else built.ids),
     )
-    parts: list[bytes | memoryview] = [_numbers(view, built)]
+    parts: list[bytes | memoryview] = [_numbers(view, built, shared=shared)]
     for field, array in arrays:
         if array:
             parts += (_length_prefix(field, len(array)), array)
@@ -165,7 +168,7 @@ def encode_answer(view: View, built: StepRows, *, seal: int, confirmed: int) -> 
     return (outer, _length_prefix(_BATCH, sum(map(len, parts))), *parts)
 
 
-def _numbers(view: View, built: StepRows) -> bytes:
+def _numbers(view: View, built: StepRows, *, shared: bool) -> bytes:
     """All of a batch but its arrays."""
     plan = view.plan
     has_new = len(plan.domains) > len(view.library.base.domains)
@@ -176,6 +179,7 @@ def _numbers(view: View, built: StepRows) -> bytes:
         rows=built.rows,
         seq_len=built.seq_len,
         domain_names=plan.domains if has_new else (),
+        shared=shared,
     ).SerializeToString()
 
 

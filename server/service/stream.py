@@ -26,10 +26,11 @@ MOST_RANGES = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """A range, and why the message that asked for it is refused, if it is."""
+    """A range, and why the message that asked for it is refused, if it is; or an answer that is no range's."""
 
     range: pb.RowRange
-    error: HeadraceError | None
+    error: HeadraceError | None = None
+    answer: Answer | None = None
 
 
 class Asked:
@@ -62,6 +63,11 @@ class Asked:
                 self.pack_bytes = request.pack_bytes
             self._waiting.extend(Wanted(range=wanted, error=error) for wanted in request.ranges)
             self._news.set()
+
+    def say(self, answer: Answer) -> None:
+        """Has something told to the client before the ranges that wait."""
+        self._waiting.appendleft(Wanted(range=pb.RowRange(), answer=answer))
+        self._news.set()
 
     async def next(self) -> Wanted | None:
         """The next range; None when the client has no more. Raises what is wrong with the stream itself."""
@@ -112,7 +118,7 @@ async def stream_batches(
 
 
 def _size(wanted: Wanted, ready: Callable[[pb.RowRange], int | None]) -> float:
-    size = 0 if wanted.error is not None else ready(wanted.range)
+    size = 0 if wanted.error is not None or wanted.answer is not None else ready(wanted.range)
     return math.inf if size is None else size
 
 
@@ -120,6 +126,8 @@ async def _made(wanted: Wanted, answer: Callable[[pb.RowRange], Awaitable[Answer
     try:
         if wanted.error is not None:
             raise wanted.error
+        if wanted.answer is not None:
+            return wanted.answer
         return await answer(wanted.range)
     except HeadraceError as error:
         refused = pb.Refused(code=error.status.value[0], error=name_of(error), message=str(error))
