@@ -160,13 +160,10 @@ class DataService:
                 handle.count_failure(error)
                 raise
         self._received.sent(view.run.id, built)
-        shared = 0
-        if isinstance(request, pb.RowRange) and request.share_at and share is not None:
-            share.write(built.ids, request.share_at)
-            shared = len(built.ids)
-            self._metrics.shared(view.run.name, shared)
-        answer = encode_answer(view, built, seal=view.run.seal, confirmed=handle.confirmed, shared=bool(shared))
-        self._metrics.served(view.run.name, sum(map(len, answer)) + shared, time.perf_counter() - started)
+        shared = share.write(built.ids, request.share_at) if share and isinstance(request, pb.RowRange) else 0
+        answer = encode_answer(view, built, seal=view.run.seal, confirmed=handle.confirmed, shared=shared > 0)
+        size = sum(map(len, answer)) + shared
+        self._metrics.served(view.run.name, size, time.perf_counter() - started, shared)
         return answer
 
     async def Confirm(self, request: pb.ConfirmRequest, context: Context) -> pb.ConfirmResponse:  # noqa: N802

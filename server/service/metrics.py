@@ -22,7 +22,7 @@ class Metrics:
     def __init__(self, version: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        self._of_run: dict[str, tuple[Counter, Counter]] = {}
+        self._of_run: dict[str, tuple[Counter, Counter, Counter]] = {}
         self.losses = Losses()
         self._told: dict[bytes, tuple[int, int]] = {}
         self._of_method: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
@@ -58,18 +58,16 @@ class Metrics:
     def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
         return Histogram(name, text, labels, buckets=_BUCKETS, registry=self.registry)
 
-    def served(self, run: str, size: int, seconds: float) -> None:
-        """A batch of `size` bytes was made `seconds` after its request began."""
+    def served(self, run: str, size: int, seconds: float, shared: int = 0) -> None:
+        """A batch of `size` bytes was made `seconds` after its request began, so many of them in `shared` memory."""
         if run not in self._of_run:
-            self._of_run[run] = (self._batches.labels(run), self._bytes.labels(run))
-        batches, bytes_ = self._of_run[run]
+            self._of_run[run] = (self._batches.labels(run), self._bytes.labels(run), self._shared.labels(run))
+        batches, bytes_, shared_bytes = self._of_run[run]
         batches.inc()
         bytes_.inc(size)
+        if shared:
+            shared_bytes.inc(shared)
         self._serve.observe(seconds)
-
-    def shared(self, run: str, size: int) -> None:
-        """So many bytes of a batch went through shared memory."""
-        self._shared.labels(run).inc(size)
 
     def share(self, result: str) -> None:
         """What became of a client's wish for shared memory: `given`, `left`, `full` or `failed`."""

@@ -1,8 +1,8 @@
 """Builds the rows of a step from plan and corpus, and the bytes of the answer.
 
-The ids are gathered once, for the whole step when it is sealed, and copied once more into each message: the numbers of
-a message are encoded by protobuf and its arrays are put behind them by hand (fields may stand in any order), because
-protobuf's own encoder would copy them twice more.
+The ids are gathered once, for the whole step when it is sealed, and copied once more into each message: all else is
+encoded by protobuf and they are put behind it by hand (fields may stand in any order), because protobuf's own encoder
+would copy them twice more.
 """
 
 from __future__ import annotations
@@ -25,16 +25,6 @@ from headrace.server.service.view import View
 _BATCH = data_pb2.GetBatchResponse.BATCH_FIELD_NUMBER
 _MORE = data_pb2.GetBatchResponse.MORE_FIELD_NUMBER
 _IDS = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
-_DOMAINS = data_pb2.Batch.DOMAINS_FIELD_NUMBER
-_EDGE_ENDS = data_pb2.Batch.EDGE_ENDS_FIELD_NUMBER
-_EDGES = data_pb2.Batch.EDGES_FIELD_NUMBER
-_LOSS_WEIGHTS = data_pb2.Batch.LOSS_WEIGHTS_FIELD_NUMBER
-_ROW_DIGESTS = data_pb2.Batch.ROW_DIGESTS_FIELD_NUMBER
-_PLAN_HASH = data_pb2.Batch.PLAN_HASH_FIELD_NUMBER
-_NEXT_PLAN_HASH = data_pb2.Batch.NEXT_PLAN_HASH_FIELD_NUMBER
-_REAL_IDS = data_pb2.Batch.REAL_IDS_FIELD_NUMBER
-_MASK_ENDS = data_pb2.Batch.MASK_ENDS_FIELD_NUMBER
-_MASKS = data_pb2.Batch.MASKS_FIELD_NUMBER
 DIGEST_BYTES = 16
 Answer = tuple[bytes | memoryview, ...]
 """A `GetBatchResponse` on the wire, in pieces that are put together once, whatever it travels with."""
@@ -147,40 +137,41 @@ def encode_answer(view: View, built: StepRows, *, seal: int, confirmed: int, sha
     Ids that are `shared` lie in memory that the client has mapped, and are left out.
     """
     plan = view.plan
-    arrays = (
-        (_DOMAINS, built.domains),
-        (_EDGE_ENDS, built.edge_ends),
-        (_EDGES, built.edges),
-        (_LOSS_WEIGHTS, built.loss_weights),
-        (_ROW_DIGESTS, built.digests),
-        (_PLAN_HASH, plan.hash(built.step)),
-        (_NEXT_PLAN_HASH, plan.hash(built.step + 1)),
-        (_REAL_IDS, built.real_ids),
-        (_MASK_ENDS, built.mask_ends),
-        (_MASKS, built.masks),
-        (_IDS, b"" if shared else built.ids),
-    )
-    parts: list[bytes | memoryview] = [_numbers(view, built, shared=shared)]
-    for field, array in arrays:
-        if array:
-            parts += (_length_prefix(field, len(array)), array)
-    outer = data_pb2.GetBatchResponse(seal=seal, confirmed=confirmed).SerializeToString()
-    return (outer, _length_prefix(_BATCH, sum(map(len, parts))), *parts)
-
-
-def _numbers(view: View, built: StepRows, *, shared: bool) -> bytes:
-    """All of a batch but its arrays."""
-    plan = view.plan
+    segment, plan_hash, next_plan_hash = _facts(plan, built.step)
     has_new = len(plan.domains) > len(view.library.base.domains)
-    return data_pb2.Batch(
+    batch = data_pb2.Batch(
         step=built.step,
-        segment=plan.segment(built.step),
+        segment=segment,
         first_slot=built.first_slot,
         rows=built.rows,
         seq_len=built.seq_len,
+        domains=built.domains,
+        edge_ends=built.edge_ends,
+        edges=built.edges,
+        loss_weights=built.loss_weights,
+        row_digests=built.digests,
+        plan_hash=plan_hash,
+        next_plan_hash=next_plan_hash,
+        real_ids=built.real_ids,
+        mask_ends=built.mask_ends,
+        masks=built.masks,
         domain_names=plan.domains if has_new else (),
         shared=shared,
     ).SerializeToString()
+    ids = (_length_prefix(_IDS, len(built.ids)), built.ids) if built.ids and not shared else ()
+    size = len(batch) + sum(map(len, ids))
+    return (_around(seal, confirmed), _length_prefix(_BATCH, size), batch, *ids)
+
+
+@lru_cache(maxsize=256)
+def _facts(plan: Plan, step: int) -> tuple[int, bytes, bytes]:
+    """Segment, and plan hashes at the step and at the next."""
+    return plan.segment(step), plan.hash(step), plan.hash(step + 1)
+
+
+@lru_cache(maxsize=64)
+def _around(seal: int, confirmed: int) -> bytes:
+    return data_pb2.GetBatchResponse(seal=seal, confirmed=confirmed).SerializeToString()
 
 
 def pack(answers: Sequence[Answer]) -> bytes:

@@ -50,8 +50,13 @@ class Share:
             self.close()
         return file
 
-    def write(self, ids: bytes | memoryview, at: int) -> None:
-        """Puts the ids of a range where its client wants them. Raises UsageError when that is not in the memory."""
+    def write(self, ids: bytes | memoryview, at: int) -> int:
+        """Puts the ids of a range where its client wants them, and says how many bytes those were: none at 0.
+
+        Raises UsageError when that is not in the memory.
+        """
+        if not at:
+            return 0
         if self._memory is None:
             raise UsageError(f"share_at is {at}, and this stream shares no memory; take what `share` offers first")
         if not FIRST_BYTE <= at <= self.asked - len(ids):
@@ -60,6 +65,7 @@ class Share:
                 f"{self.asked} of the shared memory"
             )
         self._memory[at : at + len(ids)] = ids
+        return len(ids)
 
     @property
     def made(self) -> bool:

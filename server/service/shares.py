@@ -26,7 +26,7 @@ from headrace.server.service.share import NoMemoryError, Share
 logger = logging.getLogger("headrace.server")
 
 _NONCE_BYTES = 16
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 2.0
 _AT_ONCE = 64
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:[::ffff:127.")
 
@@ -51,7 +51,7 @@ class Shares:
         try:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             self._socket.bind(f"\0{self._name}")
-            self._socket.listen(_AT_ONCE)
+            self._socket.listen(socket.SOMAXCONN)
         except (OSError, AttributeError) as error:
             logger.warning("no memory is shared with clients on this host, for it gives no socket for that: %s", error)
             self._socket = None

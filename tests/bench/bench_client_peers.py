@@ -10,8 +10,9 @@ PYTHON is an interpreter in which the others are installed, apart from this proj
 A corpus of random text is built and served by the real server in a process of its own; the same windows are written in
 each tool's own format. All figures are of the trainer's process alone. The work of Headrace's server
 is not in them, though the others do theirs in the trainer; `bench_serve.py` measures what it costs. Headrace's batches
-are checked against their digests and confirmed. The others read local files and mix at fixed weights, and none of them
-is asked here to verify checksums. Only Headrace's ids cross a socket.
+are checked against their digests and confirmed; their ids come through shared memory, or, where that is said, in
+messages as from another host. The others read local files and mix at fixed weights, and none of them is asked here to
+verify checksums.
 Tools take turns; figures are medians. A tool that is not installed is left out with the reason.
 """
 
@@ -75,7 +76,7 @@ def child(address: str, seconds: float, what: str, saved: Path) -> dict[str, flo
     from headrace.client import Settings
     from headrace.client.torch import Loader
 
-    settings = Settings(message_bytes=8 << 20)
+    settings = Settings(message_bytes=8 << 20, share="in messages" not in what)
     begun = time.perf_counter()
     with Loader(address, "r", settings=settings, takeover=True) as loader:
         state = json.loads(saved.read_text()) if saved.exists() else None
@@ -84,7 +85,7 @@ def child(address: str, seconds: float, what: str, saved: Path) -> dict[str, flo
 
         def take() -> None:
             batch = next(loader)
-            if what == "labels":
+            if what.startswith("labels"):
                 touch(batch.input_ids)
                 touch(batch.labels)
             else:
@@ -142,7 +143,7 @@ def measure(folder: Path, peers: str | None, quick: bool) -> dict[str, dict[str,
             commands[tool] = [peers or "", script, "run", tool, str(data)]
     run = write_run(folder, manifest, seq_len=SEQ_LEN, batch=BATCH, steps=1_000_000)
     with serving(folder, [run]) as server:
-        for what in ("ids", "labels"):
+        for what in ("ids", "labels", "ids in messages", "labels in messages"):
             commands[f"Headrace, {what}"] = [sys.executable, __file__, "--child", what, server.address]
         rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in commands}
         for turn in range(1 if quick else 3):
@@ -159,14 +160,14 @@ def measure(folder: Path, peers: str | None, quick: bool) -> dict[str, dict[str,
 
 
 def table(results: dict[str, dict[str, Any]]) -> list[str]:
-    lines = [f"{'':22} M tokens/s   M tokens/CPU-s   first batch ms   after resume ms   peak MB"]
+    lines = [f"{'':29} M tokens/s   M tokens/CPU-s   first batch ms   after resume ms   peak MB"]
     shown = [item for item in results.items() if "skip" not in item[1]]
     for name, row in sorted(shown, key=lambda item: -item[1]["tokens_cpu_s"]):
         lines.append(
-            f"{name:22} {row['tokens_s'] / 1e6:>10.0f} {row['tokens_cpu_s'] / 1e6:>16.0f} "
+            f"{name:29} {row['tokens_s'] / 1e6:>10.0f} {row['tokens_cpu_s'] / 1e6:>16.0f} "
             f"{row['first_s'] * 1e3:>16.1f} {row['resume_s'] * 1e3:>17.1f} {row['peak_mb']:>9.0f}"
         )
-    return lines + [f"{name:22} left out: {row['skip']}" for name, row in results.items() if "skip" in row]
+    return lines + [f"{name:29} left out: {row['skip']}" for name, row in results.items() if "skip" in row]
 
 
 def main() -> None:

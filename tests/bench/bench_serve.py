@@ -4,8 +4,9 @@
 
 Our server on a corpus of random text with ids of four bytes, the two peers of `serve_peers.py`, and this client, which
 asks all in the same way. `calls` are unary; `stream` is one stream with as many ranges under way, asked for again in
-one message as half of them are answered; `packed` has as many *messages* of 1 MiB under way as the others have ranges,
-as our loader has when its trainer waits. Digests are made and sent, nothing is checked on this side. CPU-seconds are
+one message as half of them are answered; `shared` is the same with the ids in shared memory, copied from there;
+`packed` has as many *messages* of 1 MiB under way as the others have ranges, as our loader has when its trainer waits.
+Digests are made and sent, nothing is checked on this side. CPU-seconds are
 those of server and client together. Figures are medians over rounds; a round takes all of them in turn.
 """
 
@@ -23,18 +24,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from corpora import build_small_corpus
+from headrace.client.ring import Ring
 from headrace.client.session import PACK_BYTES
-from headrace.client.wire import split
+from headrace.client.share import fetch
+from headrace.client.wire import read_share, split
 from headrace.proto.v1 import data_pb2 as pb
 from headrace.server.service.malloc import keep_freed_memory
 from rig import serving, write_run
@@ -122,22 +127,65 @@ def ours(channel: grpc.aio.Channel, pid: int, opened: Any, rows: int) -> Iterato
     def ask() -> Awaitable[bytes]:
         return get_batch(pb.GetBatchRequest(**names, **a_range()).SerializeToString())
 
-    async def stream(in_flight: int, seconds: float) -> list[float]:
+    async def stream(in_flight: int, seconds: float, share: bool = False) -> list[float]:
         pack_bytes = min(PACK_BYTES, in_flight * rows * row_bytes // 2)  # as our loader says
+        places = Places(rows * row_bytes, in_flight)
 
         def message(number: int) -> bytes:
-            ranges = [pb.RowRange(**a_range()) for _ in range(number)]
-            return pb.StreamBatchesRequest(**names, ranges=ranges, pack_bytes=pack_bytes).SerializeToString()
+            ranges = [pb.RowRange(**a_range(), share_at=places.take() if share else 0) for _ in range(number)]
+            return pb.StreamBatchesRequest(ranges=ranges).SerializeToString()
+
+        def count(data: bytes) -> int:
+            answers = len(split(data))
+            for _ in range(answers if share else 0):
+                places.read()
+            return answers
 
         call = channel.stream_stream(f"{SERVICE}StreamBatches")()
         with contextlib.closing(_Cancel(call)):
-            return await stream_block(call, message, lambda data: len(split(data)), in_flight, seconds)
+            first = pb.StreamBatchesRequest(**names, pack_bytes=pack_bytes, share_bytes=places.bytes if share else 0)
+            await call.write(first.SerializeToString())
+            if share:
+                await places.fetch(await call.read())
+            return await stream_block(call, message, count, in_flight, seconds)
 
     yield Way(name="headrace stream", pid=pid, run=stream)
+    yield Way(name="headrace shared", pid=pid, run=lambda depth, seconds: stream(depth, seconds, share=True))
     each = PACK_BYTES // (rows * row_bytes)
     if each > 1:
         yield Way(name="headrace packed", pid=pid, run=lambda depth, seconds: stream(depth * each, seconds))
+        yield Way(
+            name="headrace packed shared", pid=pid, run=lambda depth, seconds: stream(depth * each, seconds, share=True)
+        )
     yield Way(name="headrace calls", pid=pid, run=lambda depth, seconds: calls_block(ask, depth, seconds))
+
+
+class Places:
+    """Shared memory for ranges of one size; what arrives in it is copied out, as a loader does."""
+
+    def __init__(self, size: int, in_flight: int) -> None:
+        self.bytes = 64 + (in_flight + 1) * (size + 64) // 64 * 64
+        self._size = size
+        self._ring = Ring(64, self.bytes)
+        self._asked: deque[int] = deque()
+        self._copy = np.empty(size, np.uint8)
+
+    async def fetch(self, answer: bytes) -> None:
+        said = read_share(answer)
+        assert said is not None
+        assert not said.refused
+        memory = await asyncio.to_thread(fetch, said, self.bytes)
+        self._memory = np.frombuffer(memory, np.uint8)
+
+    def take(self) -> int:
+        self._asked.append(self._ring.take(self._size))
+        assert self._asked[-1]
+        return self._asked[-1]
+
+    def read(self) -> None:
+        at = self._asked.popleft()
+        self._copy[:] = self._memory[at : at + self._size]
+        self._ring.free()
 
 
 @dataclass(frozen=True)
@@ -209,12 +257,12 @@ async def measure(
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """Lines for people; each of ours beside its limit."""
-    lines = ["  KiB  in flight  way               M tokens/s  of raw gRPC  M tokens/CPU-s   p50 us   p99 us"]
+    lines = ["  KiB  in flight  way                    M tokens/s  of raw gRPC  M tokens/CPU-s   p50 us   p99 us"]
     for row in rows:
         same = {other["way"]: other for other in rows if all(other[key] == row[key] for key in ("kib", "in_flight"))}
         limit = same[f"raw gRPC {'calls' if row['way'].endswith('calls') else 'stream'}"]
         lines.append(
-            f"{row['kib']:>5} {row['in_flight']:>10}  {row['way']:<16} {row['tokens_s'] / 1e6:>11.1f} "
+            f"{row['kib']:>5} {row['in_flight']:>10}  {row['way']:<22}{row['tokens_s'] / 1e6:>11.1f} "
             f"{row['tokens_s'] / limit['tokens_s']:>12.0%} {row['tokens_cpu_s'] / 1e6:>15.0f} "
             f"{row['p50_us']:>8.0f} {row['p99_us']:>8.0f}"
         )

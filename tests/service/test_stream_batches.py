@@ -26,12 +26,13 @@ class Stream:
         self.call = call(iter(self._requests.get, None), timeout=20)
         self._first = {"run_id": opened.run_id, "lease": opened.lease}
 
-    def ask(self, *ranges: tuple[int, int, int], taken: int | None = None, **more: Any) -> None:
+    def ask(self, *ranges: tuple[int, ...], taken: int | None = None, **more: Any) -> None:
+        """Each range is (step, first slot, rows), and where its ids are to lie if they are to be shared."""
         request = pb.StreamBatchesRequest(**self._first, **more)
         if taken is not None:
             request.confirmation.next_step = taken
-        for step, first_slot, rows in ranges:
-            request.ranges.add(step=step, first_slot=first_slot, rows=rows)
+        for step, first_slot, rows, *place in ranges:
+            request.ranges.add(step=step, first_slot=first_slot, rows=rows, share_at=sum(place))
         self._requests.put(request)
         self._first = {}
 
