@@ -141,7 +141,11 @@ class Pump:
             if number != self._number:
                 self._desk.put_back(work)
                 return False
-            asked = [_Asked(work=one, size=size, place=share.take(size)) for one, size in zip(work, sizes, strict=True)]
+            # What came changed is asked for in the message: the memory itself may be bad.
+            rooms = [
+                0 if (one[0].step, one[1]) in self._tries else share.take(n) for one, n in zip(work, sizes, strict=True)
+            ]
+            asked = [_Asked(work=one, size=n, place=at) for one, n, at in zip(work, sizes, rooms, strict=True)]
             if not self._asked:
                 self._progress = time.monotonic()
             if self._confirms and (confirmation := self._ledger.next(always=True)):
@@ -159,12 +163,9 @@ class Pump:
 
     def _answered(self, asked: _Asked, data: Bytes, share: Share) -> None:
         assembly, first, rows = asked.work
-        slot, room, shared = (
-            assembly.first_slot + first,
-            assembly.room(first, rows),
-            share.view(asked.place, asked.size),
-        )
+        slot, room = assembly.first_slot + first, assembly.room(first, rows)
         try:
+            shared = share.view(asked.place, asked.size)
             reply = self._session.read(data, assembly.step, slot, rows, room, shared)
         except DigestError as error:
             self._ledger.done(asked.confirmation)
