@@ -157,8 +157,10 @@ class TokenFile:
                 return
             self._seen = changed
             text = self._path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the token file {self._path}: {type(error).__name__}") from None
+        except OSError as error:
+            raise ConfigError(f"cannot read the token file {self._path}: {error.strerror}; check [auth]") from None
+        except UnicodeDecodeError:  # its message quotes the file, which holds secrets
+            raise ConfigError(f"the token file {self._path} is not UTF-8 text") from None
         self._callers = parse_tokens(text, str(self._path))
 
 

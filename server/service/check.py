@@ -12,6 +12,7 @@ import errno
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from headrace.server.corpus.manifest import Corpus
 from headrace.server.plan.spec import RunSpec
 from headrace.server.service.auth import TokenFile, parse_scope
 from headrace.server.service.building import missing_corpus
-from headrace.server.service.config import ServerConfig
+from headrace.server.service.certificate import not_after
+from headrace.server.service.config import ServerConfig, TlsConfig
 from headrace.server.service.loading import Corpora, corpus_path, new_run
 from headrace.server.service.tls import server_credentials
 
@@ -76,23 +78,41 @@ def check_config(config: ServerConfig) -> Iterator[Finding]:
     for name, address in _addresses(config).items():
         yield _found(partial(_port, config, name, address))
     if (tls := config.tls) is not None:
-        yield _found(lambda: f"tls: {tls.certificate} and its key can be read", lambda: server_credentials(tls))
+        yield _found(partial(_certificate, tls))
     if (tokens := config.tokens) is not None:
-        yield _found(lambda: f"tokens: {tokens} can be read", lambda: TokenFile(tokens))
-    for name, scope in (config.identities or {}).items():
-        parse_scope(scope, f"{config.place}: identity `{name}`")
+        yield _found(partial(_tokens, tokens))
+    if config.identities:
+        yield _found(partial(_identities, config.place, config.identities))
     known: dict[str, bytes] = {}
-    yield _found(lambda: _store(config, known))
+    yield _found(partial(_store, config, known))
     for path in config.runs:
         yield _found(partial(_run, config, path, known))
 
 
-def _found(say: Callable[[], str], look: Callable[[], object] = lambda: None) -> Finding:
+def _found(look: Callable[[], str]) -> Finding:
     try:
-        look()
-        return Finding(text=say())
+        return Finding(text=look())
     except HeadraceError as error:
         return Finding(error=error)
+
+
+def _certificate(config: TlsConfig) -> str:
+    server_credentials(config)
+    ends = not_after(config.certificate.read_text(encoding="utf-8"))
+    if ends < datetime.now(UTC):
+        raise ConfigError(f"{config.certificate} ended at {ends:%Y-%m-%d %H:%M} UTC; renew it")
+    return f"tls: {config.certificate} and its key go together, until {ends:%Y-%m-%d %H:%M} UTC"
+
+
+def _tokens(path: Path) -> str:
+    TokenFile(path)
+    return f"tokens: {path} can be read"
+
+
+def _identities(place: str, identities: Mapping[str, str]) -> str:
+    for name, scope in identities.items():
+        parse_scope(scope, f"{place}: identity `{name}`")
+    return f"identities: {', '.join(identities)}"
 
 
 def _port(config: ServerConfig, name: str, address: str) -> str:

@@ -6,6 +6,7 @@ TLS protects the metrics page too: it is served over HTTPS with the same certifi
 from __future__ import annotations
 
 import logging
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Certificates:
     def read(self) -> grpc.ServerCertificateConfiguration:
         """What the files hold now; raises ConfigError naming the file that cannot be read."""
         ca = self._config.client_ca
+        _check_pair(self._config)
         chain = [(_pem(self._config.key, "PRIVATE KEY"), _pem(self._config.certificate, "CERTIFICATE"))]
         return grpc.ssl_server_certificate_configuration(chain, _pem(ca, "CERTIFICATE") if ca else None)
 
@@ -59,6 +61,20 @@ def server_credentials(config: TlsConfig) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(
         certificates.read(), certificates.renewed, require_client_authentication=config.client_ca is not None
     )
+
+
+def _check_pair(config: TlsConfig) -> None:
+    """Refuses a key that is not the certificate's: gRPC would take no port with it, and say that the port is in use."""
+    for path, kind in ((config.certificate, "CERTIFICATE"), (config.key, "PRIVATE KEY")):
+        _pem(path, kind)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.certificate, config.key, password=lambda: b"")
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise ConfigError(
+            f"{config.certificate} and {config.key} do not go together ({reason}); check [tls]: the key must be the "
+            f"certificate's own, without a password"
+        ) from None
 
 
 def _pem(path: Path, kind: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import shutil
 import ssl
 import time
@@ -243,9 +244,22 @@ def test_tls_for_the_server_alone_and_a_certificate_that_is_renewed(pki: Pki, tm
         wrong = pki.credentials(authority=pki.stranger)
         with Raw(server.address, credentials=wrong) as raw, pytest.raises(UnavailableError):
             raw("GetRun", run="r", timeout=3)
-        make_certificate(tmp_path, pki.stranger, "mine", "IP:127.0.0.1")
+        newer = tmp_path / "newer"
+        newer.mkdir()
+        certificate, key = make_certificate(newer, pki.stranger, "mine", "IP:127.0.0.1")
+        shutil.copy(certificate, tmp_path / "mine.pem")  # the key comes a moment later
+        with Raw(server.address, credentials=pki.credentials()) as raw:
+            assert raw("GetRun", run="r").run.name == "r"
+        assert "the certificates stay as they were" in server.log.read_text()
+        check = headrace("serve", "--check", str(tmp_path / "SERVER.toml"))
+        assert check.returncode == 2
+        assert "mine.key do not go together (KEY_VALUES_MISMATCH); check [tls]" in check.stderr
+        assert "Traceback" not in check.stderr
+        shutil.copy(key, tmp_path / "mine.key")
         with Raw(server.address, credentials=wrong) as raw:
             assert raw("GetRun", run="r").run.name == "r"
+        good = headrace("serve", "--check", str(tmp_path / "SERVER.toml"))
+        assert re.search(r"mine.pem and its key go together, until \d{4}-\d\d-\d\d \d\d:\d\d UTC", good.stdout)
 
 
 class Streaming:

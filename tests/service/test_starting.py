@@ -50,7 +50,7 @@ def test_check_opens_what_the_file_names(tmp_path: Path, corpus: Path) -> None:
     ("more", "says"),
     [
         ('[tls]\ncertificate = "no.pem"\nkey = "no.key"', "no.pem: No such file"),
-        ('[auth]\ntokens = "no.toml"', "cannot read the token file"),
+        ('[auth]\ntokens = "no.toml"', "no.toml: No such file or directory; check [auth]"),
         ("bad_blocks = 'ignore'", "neither `fail`"),
         ("changes_per_second = -1", "at least 0"),
         ("metrix = '127.0.0.1:1'", "did you mean `metrics`?"),
