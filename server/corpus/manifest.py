@@ -7,75 +7,24 @@ a block is checked when a window first touches it. Nothing here depends on who a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from headrace.native import DamagedError, TokenStore
-from headrace.proto.errors import DataLossError, NotFoundError, OutOfRangeError
+from headrace.native import TokenStore
+from headrace.proto.errors import NotFoundError, OutOfRangeError
+from headrace.server.corpus.documents_in import Begun, Documents
 from headrace.server.corpus.groups import best_fit_groups
-from headrace.server.corpus.kept_masks import kept_find
-from headrace.server.corpus.masks import Found, Mask, quarantined, resolve
+from headrace.server.corpus.looked_up import LookedUp
+from headrace.server.corpus.masks import Found, Mask, resolve
 from headrace.server.corpus.records import DomainRecord, Manifest, ShardRecord, digest_of
+from headrace.server.corpus.served import Rows, SourcePart, store_errors
 from headrace.server.corpus.shard import HOLDOUT, TRAIN
 from headrace.server.corpus.views import BestFitView, ConcatView, Parts, View, ViewSize, check_shape, merge
 from headrace.server.plan.facts import CorpusFacts, ViewFacts
 from headrace.server.plan.log import MaskBody
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Windows as they are served.
-
-    Attributes:
-        ids: rows x (seq_len + 1) little-endian ids
-        edge_ends, edges: the offsets in row r at which another document begins are `edges[edge_ends[r-1]:edge_ends[r]]`
-        real_ids: real ids of each row, masked ones among them; those after them are padding
-        mask_ends, masks: the masked ids of row r, served as padding, are the pairs [begin, end) in
-            `masks[mask_ends[r-1]:mask_ends[r]]`; both may be empty when nothing is masked
-    """
-
-    ids: bytes
-    edge_ends: npt.NDArray[np.uint32]
-    edges: npt.NDArray[np.uint32]
-    real_ids: npt.NDArray[np.uint32]
-    mask_ends: npt.NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
-    masks: npt.NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
-
-
-class SourcePart(NamedTuple):
-    """Tokens [begin, end) of the document in `row` (from 1) of `file`."""
-
-    file: str
-    row: int
-    begin: int
-    end: int
-
-
-class DamagedShardError(DataLossError):
-    """Bytes of a shard, or of the index beside it, are not what was written; `path` is that file."""
-
-    def __init__(self, message: str, *, path: str) -> None:
-        super().__init__(message)
-        self.path = path
-
-
-@contextmanager
-def store_errors() -> Iterator[None]:
-    """The store's own errors as Headrace's."""
-    try:
-        yield
-    except DamagedError as error:
-        raise DamagedShardError(str(error), path=str(getattr(error, "path", ""))) from None
-    except OSError as error:
-        raise DataLossError(str(error)) from None
-    except ValueError as error:
-        raise OutOfRangeError(str(error)) from None
 
 
 class Corpus:
@@ -88,9 +37,7 @@ class Corpus:
         self.root = root
         self.part = part
         self._quarantine = quarantine
-        self._found: dict[tuple[MaskBody, frozenset[str]], Found] = {}
-        self._masks: dict[tuple[MaskBody, ...], Mask] = {}
-        self._mask_lock = threading.Lock()
+        self._looked_up = LookedUp(manifest, root, part)
         self._views: dict[tuple[str, int, str], View] = {}
         self._lock = threading.Lock()
         self._domains = {domain.name: domain for domain in manifest.domains if domain.part(part)}
@@ -104,6 +51,8 @@ class Corpus:
         tuples = [[self._shard_tuple(record) for record in shards] for shards in self._streams]
         with store_errors():
             self._store = TokenStore(manifest.id_bytes, self.pad_id, tuples)
+        tokens = [sum(record.shard.tokens for record in shards) for shards in self._streams]
+        self._documents = Documents(self._store, tokens)
 
     @classmethod
     def open(cls, path: str | Path, part: str = TRAIN, quarantine: frozenset[str] = frozenset()) -> Corpus:
@@ -273,28 +222,15 @@ class Corpus:
 
     def masked(self, bodies: tuple[MaskBody, ...]) -> Mask:
         """As `mask`, kept for the next time; what names nothing here is let be."""
-        with self._mask_lock:
-            if bodies not in self._masks:
-                mask = Mask({})
-                for body in bodies:
-                    mask |= self._find(body, quarantined(bodies)).mask
-                self._masks[bodies] = mask
-            return self._masks[bodies]
+        return self._looked_up.masked(bodies)
 
     def knows_mask(self, bodies: tuple[MaskBody, ...]) -> bool:
         """Whether `masked` answers without reading shards."""
-        return not bodies or bodies in self._masks
+        return self._looked_up.knows(bodies)
 
     def find_masked(self, body: MaskBody, others: Sequence[MaskBody] = ()) -> Found:
         """What one event takes down here beside `others`, and which of its values name nothing."""
-        with self._mask_lock:
-            return self._find(body, quarantined([*others, body]))
-
-    def _find(self, body: MaskBody, skipped: frozenset[str]) -> Found:
-        key = (body, skipped)
-        if key not in self._found:
-            self._found[key] = kept_find(self.manifest, self.root, self.part, body, skipped)
-        return self._found[key]
+        return self._looked_up.find(body, others)
 
     def masked_tokens(self, mask: Mask) -> dict[str, int]:
         """Masked tokens of each domain that has any."""
@@ -307,58 +243,15 @@ class Corpus:
     def sources(self, domain: str, seq_len: int, packing: str, window: int) -> list[SourcePart]:
         """The parts of documents that a window holds, in order, the id after the last input among them."""
         parts = self._parts(domain, seq_len, packing, np.array([window], np.uint64))
-        found = []
-        for stream, start, length in zip(parts.streams, parts.starts, parts.lengths, strict=True):
-            shards = self._streams[int(stream)]
-            with store_errors():
-                pieces = self._store.pieces(int(stream), int(start), int(length))
-            for shard, _, row, begin, end in pieces:
-                found.append(SourcePart(self.manifest.sources[shards[shard].source].path, row, begin, end))
-        return found
+        return [
+            SourcePart(self.manifest.sources[shards[shard].source].path, row, begin, end)
+            for stream, start, length in zip(parts.streams, parts.starts, parts.lengths, strict=True)
+            for shards in (self._streams[int(stream)],)
+            for shard, _, row, begin, end in self._documents.pieces(int(stream), int(start), int(length))
+        ]
 
     def documents_of(
         self, domain: str, seq_len: int, packing: str, windows: npt.NDArray[np.uint64], within: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Documents that begin in the first `within` inputs of windows: place in `windows`, offset, length in tokens.
-
-        Each document of a view begins in one window, so those of windows drawn at random are drawn at random.
-        """
-        parts = self._parts(domain, seq_len, packing, windows)
-        within = min(within, seq_len)
-        found: list[tuple[int, int, int]] = []
-        first = 0
-        for place, last in enumerate(parts.ends):
-            offset = 0
-            for part in range(first, int(last)):
-                stream, start, length = (int(each[part]) for each in (parts.streams, parts.starts, parts.lengths))
-                for at, size in self._begun(stream, start, min(length, within - offset)):
-                    found.append((place, offset + at, size))
-                offset += length
-            first = int(last)
-        table = np.array(found, np.int64).reshape(-1, 3)
-        return table[:, 0], table[:, 1], table[:, 2]
-
-    def _begun(self, stream: int, start: int, length: int) -> Iterator[tuple[int, int]]:
-        """Offset and whole length of each document that begins in tokens [start, start + length) of a stream."""
-        if length <= 0 or stream >= len(self._streams):
-            return
-        with store_errors():
-            pieces = self._store.pieces(stream, start, length)
-        offset = 0
-        for shard, document, _, begin, end in pieces:
-            if begin == 0:
-                is_cut = offset + end == length
-                yield offset, self._length_of(stream, start + offset, (shard, document)) if is_cut else end
-            offset += end - begin
-
-    def _length_of(self, stream: int, start: int, which: tuple[int, int]) -> int:
-        """Tokens of a document that begins at `start`, by looking ever further ahead."""
-        left = sum(record.shard.tokens for record in self._streams[stream]) - start
-        ahead = 1024
-        while True:
-            with store_errors():
-                pieces = self._store.pieces(stream, start, min(ahead, left))
-            size = pieces[0][4]
-            if ahead >= left or len(pieces) > 1 or pieces[0][:2] != which:
-                return size
-            ahead *= 8
+    ) -> Begun:
+        """Documents that begin in the first `within` inputs of windows; see `Documents.begun`."""
+        return self._documents.begun(self._parts(domain, seq_len, packing, windows), min(within, seq_len))

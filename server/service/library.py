@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from headrace.proto.errors import ConflictError, DataLossError, UsageError
-from headrace.server.corpus.manifest import Corpus, DamagedShardError, Rows, SourcePart
+from headrace.server.corpus.manifest import Corpus
 from headrace.server.corpus.masks import Found, check_found, hint, shard_names
+from headrace.server.corpus.served import DamagedShardError, Rows, SourcePart
 from headrace.server.plan.facts import CorpusFacts, GenerationFacts
 from headrace.server.plan.log import Event, GrowBody, MaskBody, bodies
 from headrace.server.plan.plan import Plan

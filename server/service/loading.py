@@ -14,8 +14,9 @@ from headrace.proto.errors import ConflictError, DataLossError, HeadraceError, U
 from headrace.server.control.records import NewRun, RunRecord
 from headrace.server.control.store import Store
 from headrace.server.corpus import ready
-from headrace.server.corpus.manifest import Corpus, DamagedShardError
+from headrace.server.corpus.manifest import Corpus
 from headrace.server.corpus.masks import quarantined
+from headrace.server.corpus.served import DamagedShardError
 from headrace.server.plan import log
 from headrace.server.plan.branched import branch_plan
 from headrace.server.plan.log import GrowBody

@@ -10,9 +10,10 @@ import pytest
 from headrace.native import text_digests
 from headrace.proto.errors import DataLossError, NotFoundError, UsageError
 from headrace.server.corpus import kept_masks
-from headrace.server.corpus.manifest import Corpus, Rows
+from headrace.server.corpus.manifest import Corpus
 from headrace.server.corpus.masks import Found, Mask
 from headrace.server.corpus.records import Manifest
+from headrace.server.corpus.served import Rows
 from headrace.server.plan.log import MaskBody
 from small_corpus import FIRST, ONE, PAD, some_texts, stream, write_jsonl
 

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from headrace.client.batch import Batch
-from headrace.server.corpus.manifest import Corpus, Rows
+from headrace.server.corpus.manifest import Corpus
+from headrace.server.corpus.served import Rows
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.spec import RunSpec
 from small_corpus import ONE, some_texts, stream, write_jsonl
