@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 from headrace.client.cli.common import dry_run_option, json_option, print_json, print_table
 from headrace.client.cli.corpus_drift import drift
+from headrace.client.cli.corpus_text import Meter, tell, tell_plan, tell_sample, tell_view
 from headrace.proto.errors import DataLossError, HeadraceError, UsageError
 
 if TYPE_CHECKING:
-    from headrace.server.corpus.build import Advance, BuildPlan
-    from headrace.server.corpus.records import Manifest
-
-_LOG_SECONDS = 10.0
-_SAMPLE_TOKENS = 64
+    from headrace.server.corpus.spec import CorpusSpec
 
 
 @click.group()
@@ -25,36 +21,6 @@ def corpus() -> None:
 
 
 corpus.add_command(drift)
-
-
-class _Meter:
-    """Progress of a build: one line that is redrawn on a terminal, a line every ten seconds in a log."""
-
-    def __init__(self) -> None:
-        from headrace.server.corpus.progress import Pace
-
-        self._pace = Pace()
-        self._last = 0.0
-        self._waited = False
-        self._terminal = sys.stderr.isatty()
-
-    def __call__(self, advance: Advance) -> None:
-        now = self._pace.seconds
-        if now - self._last < (0.2 if self._terminal else _LOG_SECONDS):
-            return
-        self._last = now
-        text = self._pace.words(advance)
-        click.echo(f"\r{text}\x1b[K" if self._terminal else text, nl=not self._terminal, err=True)
-
-    def waiting(self) -> None:
-        """Another process builds into the same folder: said once."""
-        if not self._waited:
-            click.echo("another process builds this corpus; waiting for it", err=True)
-            self._waited = True
-
-    def close(self) -> None:
-        if self._terminal and self._last:
-            click.echo(err=True)
 
 
 def _share(text: str | None) -> tuple[int, int] | None:
@@ -80,38 +46,50 @@ def build(spec: str, workers: int | None, shard: str | None, check: bool, dry_ru
     A build that was stopped goes on where it was. The result is the same for any number of workers, and for array jobs
     with --shard followed by one plain build.
     """
-    from headrace.server.corpus.build import build_corpus, build_share, plan_build, within_generations
-    from headrace.server.corpus.regrow import generations
+    from headrace.server.corpus.build import build_corpus, plan_build, within_generations
     from headrace.server.corpus.spec import CorpusSpec
     from headrace.server.service.malloc import keep_freed_memory
 
     parsed, share = CorpusSpec.from_file(spec), _share(shard)
     if dry_run:
-        _tell_plan(within_generations(plan_build(parsed)), share, as_json)
+        tell_plan(within_generations(plan_build(parsed)), share, as_json)
         return
     keep_freed_memory()
-    meter = _Meter()
     if share:
-        count = build_share(parsed, share=share[0], shares=share[1], workers=workers, progress=meter)
-        meter.close()
-        if as_json:
-            print_json({"files": count})
-        else:
-            click.echo(f"{count} files are built; when all shares are, build without --shard")
+        _build_share(parsed, share, workers, as_json)
         return
+    meter = Meter()
     before = _digest_of(parsed.manifest_path)
     manifest = build_corpus(parsed, workers=workers, progress=meter, waiting=meter.waiting, check=check)
     meter.close()
-    _tell(manifest, as_json)
+    tell(manifest, as_json)
+    if not as_json:
+        _tell_written(parsed.manifest_path, before, manifest.digest)
+
+
+def _build_share(spec: CorpusSpec, share: tuple[int, int], workers: int | None, as_json: bool) -> None:
+    from headrace.server.corpus.build import build_share
+
+    meter = Meter()
+    count = build_share(spec, share=share[0], shares=share[1], workers=workers, progress=meter)
+    meter.close()
     if as_json:
-        return
-    if len(generations(parsed.manifest_path)) > 1:
+        print_json({"files": count})
+    else:
+        click.echo(f"{count} files are built; when all shares are, build without --shard")
+
+
+def _tell_written(path: Path, before: str, now: str) -> None:
+    """What became of the manifest, which had the digest `before`."""
+    from headrace.server.corpus.regrow import generations
+
+    if len(generations(path)) > 1:
         click.echo(
             "this corpus has grown: its generations are whole and stay as they are; `corpus grow` takes new files"
         )
         return
-    click.echo(f"wrote {parsed.manifest_path}")
-    if before not in ("", manifest.digest):
+    click.echo(f"wrote {path}")
+    if before not in ("", now):
         click.echo(
             f"it was {before[:16]} before: runs that were made with that need it back. To add files to a run that "
             "goes on, build them with: headrace corpus grow",
@@ -146,36 +124,17 @@ def grow(spec: str, workers: int | None, dry_run: bool, as_json: bool) -> None:
     parsed = CorpusSpec.from_file(spec)
     if dry_run:
         growth = plan_growth(parsed)
-        _tell_plan(growth.plan, None, as_json)
+        tell_plan(growth.plan, None, as_json)
         return
     keep_freed_memory()
-    meter = _Meter()
+    meter = Meter()
     path, manifest = grow_corpus(parsed, workers=workers, progress=meter, waiting=meter.waiting)
     meter.close()
-    _tell(manifest, as_json)
+    tell(manifest, as_json)
     if not as_json:
         click.echo(f"wrote {path}; a run takes it in with:")
         for domain in manifest.domains:
             click.echo(f"  headrace run grow RUN {domain.name} {path}")
-
-
-def _tell_plan(plan: BuildPlan, share: tuple[int, int] | None, as_json: bool) -> None:
-    missing = plan.missing(share)
-    told = {
-        "files": len(plan.files),
-        "source_bytes": plan.source_bytes,
-        "to_build": [task.name for task in missing],
-        "id_bytes": plan.id_bytes,
-    }
-    if as_json:
-        print_json(told)
-        return
-    files = "1 file" if len(plan.files) == 1 else f"{len(plan.files):,} files"
-    click.echo(f"{files}, {plan.source_bytes / 1e6:,.1f} MB; to build: {len(missing):,}")
-    for task in missing:
-        click.echo(f"  {task.domain.name}  {task.name}")
-    if missing:
-        click.echo("no text was read: `text`, `where` and `{field}` names are judged by the build")
 
 
 @corpus.command()
@@ -232,11 +191,11 @@ def show(path: str, sample: int | None, view: str | None, as_json: bool) -> None
     from headrace.server.corpus.regrow import generations
 
     if view:
-        _tell_view(corpus_path(path), view, as_json)
+        tell_view(corpus_path(path), view, as_json)
         return
     found = corpus_path(path)
     manifest = Manifest.load(found)
-    _tell(manifest, as_json)
+    tell(manifest, as_json)
     later = generations(found)[1:] if found.name == "manifest.json" else []
     if later and not as_json:
         names = ", ".join(part.name for part in later)
@@ -244,7 +203,7 @@ def show(path: str, sample: int | None, view: str | None, as_json: bool) -> None
             f"this is the first generation; the corpus has grown: `corpus show` of {names} beside it shows the rest"
         )
     if sample and not as_json:
-        _tell_sample(found, sample)
+        tell_sample(found, sample)
 
 
 @corpus.command()
@@ -282,73 +241,3 @@ def hash_text(file: BinaryIO) -> None:
     except UnicodeDecodeError as error:
         raise UsageError(f"this text is not UTF-8 (byte {error.start}); documents are") from None
     click.echo(text_digests([text])[0].hex())
-
-
-def _tell(manifest: Manifest, as_json: bool) -> None:
-    from headrace.server.corpus.report import summary
-
-    whole = summary(manifest)
-    if as_json:
-        print_json(whole)
-        return
-    _table(whole["domains"])
-    rejected = sum(whole["rejected"].values())
-    click.echo(
-        f"read {whole['read']:,} documents = packed {whole['packed']:,} + held out {whole['held_out']:,} "
-        f"+ rejected {rejected:,}"
-    )
-    for entry in whole["entries"] if rejected else ():
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in entry["rejected"].items()) or "none"
-        click.echo(f"  {entry['name']}: read {entry['read']:,}, rejected: {reasons}")
-    for what in ("rejected", "replaced", "notes"):
-        if whole[what]:
-            click.echo(f"{what}: " + ", ".join(f"{reason} {count:,}" for reason, count in whole[what].items()))
-    for name, problem in whole["damaged"].items():
-        click.echo(f"damaged file left out: {name}: {problem}")
-    click.echo(f"corpus digest {whole['digest']}")
-
-
-def _table(domains: list[dict[str, Any]]) -> None:
-    header = ("domain", "documents", "tokens", "bytes/token", "median", "p95", "duplicates", "held out")
-    rows = [
-        (
-            domain["name"],
-            *(domain[name] for name in ("documents", "tokens", "bytes_per_token")),
-            *(domain["length"][name] for name in ("p50", "p95")),
-            *(domain[name] for name in ("duplicates", "held_out")),
-        )
-        for domain in domains
-    ]
-    print_table(header, rows)
-
-
-def _tell_view(path: Path, view: str, as_json: bool) -> None:
-    from headrace.server.corpus.manifest import Corpus
-    from headrace.server.corpus.report import view_sizes
-
-    seq_len, _, packing = view.partition(":")
-    if not seq_len.isdigit():
-        raise UsageError(f"--view is SEQ_LEN or SEQ_LEN:PACKING, for example 4096:best_fit, not `{view}`")
-    sizes = view_sizes(Corpus.open(path), int(seq_len), packing or "concat")
-    if as_json:
-        print_json(sizes)
-        return
-    header = ("domain", "windows", "fill", "padding", "dropped tail")
-    rows = [(each["name"], each["windows"], f"{each['fill']:.2%}", each["padding"], each["dropped"]) for each in sizes]
-    print_table(header, rows)
-
-
-def _tell_sample(path: Path, documents: int) -> None:
-    from headrace.server.corpus.manifest import Corpus
-    from headrace.server.corpus.report import sample
-
-    opened = Corpus.open(path)
-    for domain in opened.domains:
-        for found in sample(opened, domain, documents, _SAMPLE_TOKENS):
-            click.echo(f"{domain}  {found.file}:{found.row}  |{'|'.join(map(_visible, found.tokens))}|")
-
-
-def _visible(token: bytes) -> str:
-    """A token's text on one line; bytes that are no whole character, and control characters, are escaped."""
-    text = token.decode("utf-8", "backslashreplace")
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
