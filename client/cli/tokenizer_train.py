@@ -142,14 +142,12 @@ def train_command(
     if not dry_run:
         made.save(out)
         sidecar.save(out, spec, made, report)
-        if merges_out:
-            write_durably(merges_out, interchange.merges_text(made).encode())
+    if merges_out and not dry_run:
+        write_durably(merges_out, interchange.merges_text(made).encode())
     if kept:
         kept.unlink(missing_ok=True)
-    if as_json:
-        click.echo(json.dumps({**report.to_json(), "digest": made.digest.hex()}, ensure_ascii=False))
-    else:
-        click.echo("\n".join(_train_lines(made, report, None if dry_run else out)))
+    told = json.dumps({**report.to_json(), "digest": made.digest.hex()}, ensure_ascii=False)
+    click.echo(told if as_json else "\n".join(_train_lines(made, report, None if dry_run else out)))
 
 
 def _check_folders(*files: Path | None) -> None:

@@ -162,8 +162,8 @@ def aioli_weights(
             f"aioli: one measuring of {len(domains)} domains takes {spec.measuring(len(domains))} steps, the proxy "
             f"trains {steps}; train more steps, or measure for fewer rounds or steps"
         )
-    windows, tokenizer = plan.windows * len(domains), opened.tokenizer_digest
-    held = list(held_out_rows(endpoint, held_out, plan, tokenizer=tokenizer, windows=windows))
+    windows = plan.windows * len(domains)
+    held = list(held_out_rows(endpoint, held_out, plan, tokenizer=opened.tokenizer_digest, windows=windows))
     objective, counted = AioliObjective(uniform(domains), spec, held), Counted(on_step)
     proxy, opened = train_proxy(endpoint, run, plan, folder / "proxy", counted, objective)
     state, config = objective.state, proxy.model.config

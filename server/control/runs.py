@@ -23,16 +23,7 @@ def create_run(connection: sa.Connection, new: NewRun, now_us: int) -> tuple[Run
     known = connection.execute(sa.select(runs).where(runs.c.name == new.name)).mappings().one_or_none()
     if known is not None:
         run = _record(known)
-        if run.spec_digest != new.spec_digest and run.spec_json == new.spec_json:
-            raise ExistsError(
-                f"run `{new.name}` is what this spec says, but its corpus is not the one that it was made with (digest "
-                f"of both {run.spec_digest.hex()[:16]}, now {new.spec_digest.hex()[:16]}); put the corpus back"
-            )
-        if run.spec_digest != new.spec_digest:
-            raise ExistsError(
-                f"run `{new.name}` exists with spec digest {run.spec_digest.hex()[:16]}, this spec has "
-                f"{new.spec_digest.hex()[:16]}; a run's past and shape never change: give the new spec another name"
-            )
+        _check_same(run, new)
         return run, False
     run_id = secrets.token_hex(8)
     events = _first_events(new, now_us)
@@ -59,6 +50,19 @@ def create_run(connection: sa.Connection, new: NewRun, now_us: int) -> tuple[Run
     for event in events:
         insert_event(connection, run_id, event)
     return read_run(connection, run_id), True
+
+
+def _check_same(run: RunRecord, new: NewRun) -> None:
+    if run.spec_digest != new.spec_digest and run.spec_json == new.spec_json:
+        raise ExistsError(
+            f"run `{new.name}` is what this spec says, but its corpus is not the one that it was made with (digest "
+            f"of both {run.spec_digest.hex()[:16]}, now {new.spec_digest.hex()[:16]}); put the corpus back"
+        )
+    if run.spec_digest != new.spec_digest:
+        raise ExistsError(
+            f"run `{new.name}` exists with spec digest {run.spec_digest.hex()[:16]}, this spec has "
+            f"{new.spec_digest.hex()[:16]}; a run's past and shape never change: give the new spec another name"
+        )
 
 
 def _first_events(new: NewRun, now_us: int) -> tuple[Event, ...]:

@@ -41,13 +41,7 @@ def branch_spec(
     parent's phases; `domains`: policies that replace the parent's. Raises ConflictError when `at + skip` lies above
     the parent's seal, for what is not sealed could still change.
     """
-    if not parent.first <= at or at + skip > seal:
-        raise ConflictError(
-            f"a branch of run `{parent.spec.name}` can begin at steps {parent.first} to {seal - skip} "
-            f"(sealed: {seal}, skip: {skip}), not at {at}"
-        )
-    if parent.spec.kind == "eval":
-        raise UsageError(f"run `{parent.spec.name}` is an evaluation; make another one instead of a branch")
+    _check_point(parent, at, seal=seal, skip=skip)
     if phases is not None and (batch is not None or weights is not None):
         raise UsageError("new phases bring their own batch and weights; leave out `batch` and `weights`")
     made = tuple(_kept(parent.spec, at, batch, weights)) if phases is None else (*_cut(parent.spec, at), *phases)
@@ -65,6 +59,16 @@ def branch_spec(
             keeps_weights=phases is None and weights is None,
         ),
     )
+
+
+def _check_point(parent: Plan, at: int, *, seal: int, skip: int) -> None:
+    if not parent.first <= at or at + skip > seal:
+        raise ConflictError(
+            f"a branch of run `{parent.spec.name}` can begin at steps {parent.first} to {seal - skip} "
+            f"(sealed: {seal}, skip: {skip}), not at {at}"
+        )
+    if parent.spec.kind == "eval":
+        raise UsageError(f"run `{parent.spec.name}` is an evaluation; make another one instead of a branch")
 
 
 def _kept(spec: RunSpec, at: int, batch: int | None, weights: Mapping[str, float] | None) -> Iterable[Phase]:
