@@ -33,7 +33,10 @@ def show(name: str, as_json: bool, target: Target) -> None:
     if as_json:
         click.echo(json.dumps({"step": info.seal, "segment": info.segment, "weights": info_dict(info)["weights"]}))
         return
-    click.echo(f"run {name}, step {info.seal} (the first that is not sealed), segment {info.segment}")
+    if json.loads(info.spec_json).get("kind") == "eval":
+        click.echo(f"run {name} is an evaluation of {info.end_step} steps, sealed whole; its last step:")
+    else:
+        click.echo(f"run {name}, step {info.seal} (the first that is not sealed), segment {info.segment}")
     for line in vector_lines(parts):
         click.echo(line)
 

@@ -189,6 +189,11 @@ def named_by(event: Event) -> set[str]:
 
 
 def _check_free(plan: Plan, seal: int, step: int) -> None:
+    if plan.spec.kind == "eval":
+        raise ConflictError(
+            f"run `{plan.spec.name}` is an evaluation, sealed whole when it was made: nothing of it can change; "
+            f"make another one"
+        )
     if step < seal:
         raise ConflictError(f"step {step} is sealed and can never change; the first free step is {seal}")
     if step >= plan.timeline.steps:

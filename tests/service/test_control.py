@@ -193,6 +193,10 @@ def test_an_evaluation_serves_every_window_once_and_fills_the_last_batch(
     listed = headrace("run", "list", "--server", server.address).stdout
     shown = f"whole: evaluation of {run.end_step} steps, sealed whole\n  spec digest {run.spec_digest.hex()}\n"
     assert f"{shown}  domains a, b, c\n" in listed
+    weights = headrace("weights", "show", "whole", "--server", server.address).stdout
+    assert weights.startswith(f"run whole is an evaluation of {run.end_step} steps, sealed whole")
+    with pytest.raises(ConflictError, match="`whole` is an evaluation, sealed whole when it was made"):
+        raw("SetWeights", run="whole", weights=GOOD)
     assert raw("Explain", run="whole", step=run.end_step - 1).step_digest == step_digest(bytes(batch.row_digests))
 
 

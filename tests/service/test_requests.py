@@ -120,7 +120,8 @@ def test_deadline_of_a_millisecond_leaves_nothing_behind(raw: Raw, make_run: Mak
     trainer = Trainer(raw, run=make_run()).open()
     begun = time.monotonic()
     for _ in range(200):
-        with contextlib.suppress(DeadlineError):
+        # On a busy machine gRPC refuses a stream while it clears those that were reset.
+        with contextlib.suppress(DeadlineError, UnavailableError):
             ask(trainer, 7, timeout=0.001)
     assert time.monotonic() - begun < 10
     trainer.take(5)
