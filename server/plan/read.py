@@ -113,7 +113,9 @@ def _one_of(table: Table, first: str, second: str) -> str:
     """Which of two keys is there; both or neither is an error."""
     if table.has(first) == table.has(second):
         what = "both stand there" if table.has(first) else "neither stands there"
-        raise table.error(None, f"`{table.name()}` needs either `{first}` or `{second}`; {what}")
+        raise table.error(
+            second if table.has(second) else None, f"`{table.name()}` needs either `{first}` or `{second}`; {what}"
+        )
     return first if table.has(first) else second
 
 
