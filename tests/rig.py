@@ -56,8 +56,17 @@ def write_run(folder: Path, corpus: Path, **changes: Any) -> Path:
 class ServerProcess:
     """A server in its own process, on a free port that it keeps over restarts."""
 
-    def __init__(self, folder: Path, runs: list[Path], *, extra: str = "", store: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        runs: list[Path],
+        *,
+        extra: str = "",
+        store: str | None = None,
+        program: Sequence[str] = HEADRACE,
+    ) -> None:
         self.folder = folder
+        self._program = program
         self.store = store or f"sqlite:///{folder}/control.db"
         self.log = folder / "server.log"
         self._runs = runs
@@ -76,7 +85,7 @@ class ServerProcess:
             f'store = "{self.store}"\nruns = [{names}]\n{self._extra}\n'
         )
         with self.log.open("a") as log:
-            command = [*HEADRACE, "serve", str(config)]
+            command = [*self._program, "serve", str(config)]
             environment = {**os.environ, **self.environment}
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         assert self.process.stdout is not None

@@ -157,11 +157,11 @@ def test_a_partition_while_it_connects(path: Partition) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seconds", [pytest.param(s, marks=SLOW) for s in (5, 30, 120)])
-def test_a_long_partition_with_the_settings_that_ship(path: Partition, seconds: float) -> None:
+def test_a_long_partition_with_the_settings_that_ship(path: Partition, tmp_path: Path, seconds: float) -> None:
     """Nobody has tuned anything: the trainer waits, and goes on by itself within the sum of keepalive's times."""
-    toy = Toy(shapes=((60, 4, 16),))
-    settings = Settings()
-    with serving(path, toy) as address, Loader(address, "toy", job="j") as loader:
+    steps, settings = 300, Settings()
+    run = write_run(tmp_path, build_small_corpus(tmp_path), steps=steps)
+    with really_serving(path, tmp_path, run) as address, Loader(address, "r", job="j") as loader:
         trainer = Trainer(loader, 0.01)
         trainer.start()
         trainer.wait_for(10)
@@ -171,7 +171,9 @@ def test_a_long_partition_with_the_settings_that_ship(path: Partition, seconds: 
         path.heal()
         back = trainer.first_after(healed, within=settings.keepalive + settings.keepalive_timeout + LATE)
         trainer.join(60)
-    assert trainer.digests == [step_digests(toy, step) for step in range(toy.end)]
+        assert trainer.error is None
+    planned = planned_digests(f"sqlite:///{tmp_path}/control.db", "r", f"0:{steps}")
+    assert [step_digest(rows) for rows in trainer.digests] == [planned[step] for step in range(steps)]
     print(f"{seconds} s: the next batch {back:.2f} s after it healed")
 
 

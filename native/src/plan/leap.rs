@@ -22,9 +22,8 @@ const MASK: i64 = WHOLE - 1;
 /// Credits of domains with a share > 0, in bytewise order of names, `steps` steps after `credits`; `None` where walking
 /// is no longer than a leap, or the lower bounds do not tell.
 pub fn leap(credits: &[i64], adds: &[i64], batch: u64, steps: u64) -> Option<Vec<i64>> {
-    let rarest = u64::try_from(*adds.iter().min()?).ok()?;
-    let wait = (WHOLE as u64).div_ceil(rarest.max(1)) + 1;
-    let mut back = wait.saturating_mul(2);
+    let rarest = adds.iter().min()?.unsigned_abs().max(1);
+    let mut back = 2 * (WHOLE as u64).div_ceil(rarest);
     while back <= steps / 2 {
         if let Some(found) = land(credits, adds, batch, steps, back) {
             return Some(found);
@@ -57,8 +56,8 @@ pub(super) fn least(credits: &[i64], adds: &[i64], steps: u64) -> Vec<i64> {
     let floor = least_credit(credits);
     let bound = |(&credit, &add): (&i64, &i64)| {
         let untouched = i128::from(credit) + i128::from(add) * i128::from(steps);
-        let low = i64::try_from(untouched.min(i128::from(floor))).unwrap_or(floor);
-        low + (untouched - i128::from(low)).rem_euclid(i128::from(WHOLE)) as i64
+        let low = untouched.min(i128::from(floor));
+        (low + (untouched - low) % i128::from(WHOLE)) as i64
     };
     credits.iter().zip(adds).map(bound).collect()
 }
