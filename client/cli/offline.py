@@ -103,7 +103,7 @@ class Offline:
         return self._append(request.run, wish, notes)
 
     def forecast(self, name: str) -> pb.ForecastResponse:
-        return forecast(self.view(name))
+        return forecast(self.view(name).plan)
 
     def export(self, name: str) -> str:
         return export_run(self.view(name))

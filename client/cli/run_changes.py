@@ -125,10 +125,24 @@ def mask(
 @json_option
 @access_options
 def forecast(name: str, as_json: bool, target: Target) -> None:
-    """Print what RUN will do: tokens and epochs by domain and phase, wraps, caps, and what to look at."""
-    with open_source(target) as source:
-        answer = source.forecast(name)
+    """Print what RUN will do: tokens and epochs by domain and phase, wraps, caps, and what to look at.
+
+    RUN is a run's name, or a RUN.toml of which no run has been made yet: that needs no server and no store, and changes
+    nothing.
+    """
+    if name.endswith(".toml"):
+        answer = _forecast_of_file(Path(name))
+    else:
+        with open_source(target) as source:
+            answer = source.forecast(name)
     click.echo(json.dumps(json.loads(answer.json), indent=2) if as_json else "\n".join(answer.lines))
+
+
+def _forecast_of_file(path: Path) -> pb.ForecastResponse:
+    from headrace.server.service.convert import forecast
+    from headrace.server.service.loading import planned
+
+    return forecast(planned(_read(path), place=str(path), base_dir=str(path.resolve().parent)))
 
 
 @click.command()

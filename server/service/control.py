@@ -147,7 +147,7 @@ class ControlService:
 
     async def Forecast(self, request: pb.ForecastRequest, context: Context) -> pb.ForecastResponse:  # noqa: N802
         handle = await self._fresh(request.run)
-        return await asyncio.to_thread(forecast, handle.view)
+        return await asyncio.to_thread(forecast, handle.view.plan)
 
     async def WatchRun(  # noqa: N802
         self, request: pb.WatchRunRequest, context: Context

@@ -12,6 +12,7 @@ from headrace.server.control.refusals import Refusal
 from headrace.server.plan.forecast import make_forecast
 from headrace.server.plan.forecast_text import forecast_lines
 from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody, bodies
+from headrace.server.plan.plan import Plan
 from headrace.server.service.figures import domain_figures
 from headrace.server.service.view import View
 
@@ -118,7 +119,7 @@ def watch_message(view: View, after_sequence: int) -> pb.WatchRunResponse:
     )
 
 
-def forecast(view: View) -> pb.ForecastResponse:
-    """What the run will do, as lines and as JSON."""
-    made = make_forecast(view.plan)
+def forecast(plan: Plan) -> pb.ForecastResponse:
+    """What a run will do, as lines and as JSON."""
+    made = make_forecast(plan)
     return pb.ForecastResponse(lines=forecast_lines(made), json=json.dumps(asdict(made)))

@@ -47,13 +47,8 @@ def make_plan(
 
 def new_run(text: str, *, place: str, base_dir: str, author: str, corpora: Corpora) -> NewRun:
     """What a RUN.toml asks for, checked against its corpus; raises ConfigError, NotFoundError or UsageError."""
-    spec = RunSpec.from_toml(text, place=place)
-    opened = corpora.open(corpus_path(base_dir, spec)).for_kind(spec.kind)
-    digest = spec.digest(opened.digest)
-    plan = make_plan(spec, Library(opened))
-    for span in plan.spans():  # a view without windows, or a weight without a share, is refused now
-        plan.piece(span)
-    seal = 0
+    plan = planned(text, place=place, base_dir=base_dir, corpora=corpora)
+    spec, seal = plan.given, 0
     if spec.kind == "eval":
         if plan.end is None:
             raise ConflictError(f"{place}: a run of kind eval must end; give its phase steps or tokens")
@@ -63,13 +58,23 @@ def new_run(text: str, *, place: str, base_dir: str, author: str, corpora: Corpo
         kind=spec.kind,
         plan_version=PLAN_VERSION,
         spec_json=spec.to_json(),
-        spec_digest=digest,
+        spec_digest=plan.spec_digest,
         base_dir=base_dir,
         lead=spec.lead,
         author=author,
         head=log.EMPTY_HEAD,
         seal=seal,
     )
+
+
+def planned(text: str, *, place: str, base_dir: str, corpora: Corpora | None = None) -> Plan:
+    """The plan of a RUN.toml of which no run needs to be made; raises as `new_run`."""
+    spec = RunSpec.from_toml(text, place=place)
+    opened = (corpora or Corpora()).open(corpus_path(base_dir, spec)).for_kind(spec.kind)
+    plan = make_plan(spec, Library(opened))
+    for span in plan.spans():  # a view without windows, or a weight without a share, is refused now
+        plan.piece(span)
+    return plan
 
 
 class Opener:

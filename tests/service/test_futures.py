@@ -159,6 +159,20 @@ def test_forecast(raw: Raw, server: ServerProcess, make_run: MakeRun) -> None:
     assert answer.lines[0] in headrace("run", "forecast", run, "--server", server.address).stdout
 
 
+def test_forecast_of_a_file_before_there_is_a_run(tmp_path: Path, corpus: Path) -> None:
+    """Neither a server nor a store, and what the run that is made of it foretells."""
+    path, url = write_run(tmp_path, corpus), f"sqlite:///{tmp_path}/control.db"
+    before = headrace("run", "forecast", str(path), "--json")
+    assert before.returncode == 0, before.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["r.toml"]
+    assert headrace("run", "create", str(path), "--store", url).returncode == 0
+    assert before.stdout == headrace("run", "forecast", "r", "--json", "--store", url).stdout
+    path.write_text(path.read_text().replace("a = 0.5", "nobody = 0.5"))
+    wrong = headrace("run", "forecast", str(path))
+    assert wrong.returncode == 2
+    assert "`nobody`" in wrong.stderr
+
+
 def test_watching_a_run_to_its_end(raw: Raw, make_run: MakeRun) -> None:
     run = make_run(steps=20)
     watched = raw.stream("WatchRun", run=run, timeout=60)
