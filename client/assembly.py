@@ -32,6 +32,7 @@ class Assembly:
         shape = opened.shape(step)
         self.step = step
         self.error: HeadraceError | None = None
+        self.handed_out = False
         self._session = session
         self._pool = pool
         if shape is not None and shape.batch % rank.world:

@@ -116,7 +116,7 @@ class Loader(Iterator[Batch]):
         self._stage = stage or PlainStage()
         self._state: State | None = None
         self._parts: Iterator[Batch] = iter(())
-        self._whole: Batch | None = None
+        self._owed: Batch | None = None  # what Ctrl-C has kept from being handed out
         self._live: Live | None = None
         self._closed = False
 
@@ -127,11 +127,15 @@ class Loader(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         live = self._connected()
-        part = next(self._parts, None)
+        part = self._owed
         if part is None:
-            part = self._next_step(live)
+            part = next(self._parts, None)
+            if part is None:
+                part = self._next_step(live)
+            self._owed = part
         if part.micro[0] + 1 == part.micro[1]:
-            self._take(live)
+            self._take(live, part if part.whole is None else part.whole)
+        self._owed = None
         return part
 
     def _next_step(self, live: Live) -> Batch:
@@ -139,7 +143,6 @@ class Loader(Iterator[Batch]):
         if batch is None:
             live.confirm_quietly()
             raise StopIteration
-        self._whole = batch
         parts = self._micro_batches
         if self._micro_rows is not None:
             parts = -(-len(batch) // self._micro_rows)
@@ -152,9 +155,7 @@ class Loader(Iterator[Batch]):
         self._parts = batch.split(parts)
         return next(self._parts)
 
-    def _take(self, live: Live) -> None:
-        batch, self._whole = self._whole, None
-        assert batch is not None
+    def _take(self, live: Live, batch: Batch) -> None:
         live.prefetcher.took(batch.step)
         self._state = State(
             run_id=live.opened.run_id,
@@ -186,7 +187,7 @@ class Loader(Iterator[Batch]):
         live, self._live = self._live, None
         if live is not None:
             live.close()  # the server writes what this rank has said, and lets it begin again at another step
-        self._parts, self._whole = iter(()), None
+        self._parts, self._owed = iter(()), None
         self._state = state
 
     def state_after(self, batch: Batch) -> dict[str, Any]:

@@ -84,12 +84,12 @@ class Prefetcher:
         self._pool = Pool(keep=2 * self._lookahead + 2, make=stage.buffer)
         # One lock, three kinds of waiting: the trainer for a batch, the workers for work, and between two tries.
         # Reentrant, as are the locks of the ledger and the endpoints: a loader that nobody refers to may be closed by
-        # the garbage collector anywhere.
-        lock = threading.RLock()
-        self._changed, self._hungry, self._answered = (threading.Condition(lock) for _ in range(3))
+        # the garbage collector anywhere. The trainer's thread takes the lock itself: Ctrl-C in the `__enter__` of a
+        # condition, which is Python, would leave it locked.
+        self._lock = threading.RLock()
+        self._changed, self._hungry, self._answered = (threading.Condition(self._lock) for _ in range(3))
         self._stop = threading.Event()
         self._shared = _Shared(next_step=ledger.taken)
-        self._digests: list[tuple[int, bytes]] = []  # of the step handed out last
         self.stats = Stats()
         self._threads = self._fetchers(streams=settings.stream and session.opened.streams)
         if confirms:
@@ -121,10 +121,10 @@ class Prefetcher:
     # ---- the trainer's side ----
 
     def take(self, step: int) -> Batch | None:
-        """The rows of `step`, waited for; None when the stream has ended before it."""
+        """The rows of `step`, waited for, the same again until it was `took`; None when the stream ends before it."""
         begin = time.monotonic()
         warned = 0
-        with self._changed:
+        with self._lock:
             while not self._ready(step):
                 waited = time.monotonic() - begin
                 if waited >= self._settings.stall_timeout:
@@ -156,15 +156,22 @@ class Prefetcher:
             return None
         if assembly.error is not None:
             raise assembly.error
-        del self._shared.steps[step]
-        self._digests = assembly.digests()
-        self._shared.held -= assembly.size
+        if not assembly.handed_out:
+            assembly.handed_out = True
+            self._shared.held -= assembly.size
         return assembly.batch()
 
     def took(self, step: int) -> None:
-        """The trainer has taken the whole of the step that it was handed last: the window moves on."""
-        self._ledger.take(step, self._digests)
-        with self._changed:
+        """The trainer has taken the whole of the step that it was handed last: the window moves on.
+
+        Said again, it changes nothing.
+        """
+        with self._lock:
+            assembly = self._shared.steps.get(step)
+            if assembly is None:
+                return
+            self._ledger.take(step, assembly.digests())
+            del self._shared.steps[step]
             self.stats.batches += 1
             self._schedule()
 
@@ -191,11 +198,12 @@ class Prefetcher:
             if shared.held and shared.held + assembly.size > self._settings.buffer_bytes:
                 break
             assembly.allocate()
+            ranges = [(assembly, first, rows) for first, rows in assembly.ranges(self._settings.message_bytes)]
+            # Without a call among them, so that Ctrl-C in the trainer's thread comes before or after them all.
             shared.steps[assembly.step] = assembly
             shared.held += assembly.size
             shared.next_step += 1
-            ranges = assembly.ranges(self._settings.message_bytes)
-            shared.work.extend((assembly, first, rows) for first, rows in ranges)
+            shared.work += ranges
         self._tell()
 
     def _tell(self) -> None:

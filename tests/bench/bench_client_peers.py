@@ -14,6 +14,18 @@ are checked against their digests and confirmed; their ids come through shared m
 messages as from another host. The others read local files and mix at fixed weights, and none of them is asked here to
 verify checksums.
 Tools take turns; figures are medians. A tool that is not installed is left out with the reason.
+
+What a row hands over a step, always batch x seq_len and mixed over three domains:
+
+    a tool's name         ids as int32, on memory of its own or the file's map, and nothing else: no labels, no edges
+    Headrace, ids         ids as they came (uint32), with the digest of each row checked and confirmed
+    Headrace, labels      int64 input_ids and labels shifted by one, -100 where there is none; digests as before
+    Headrace, documents   also int64 position_ids that begin again in each document, and int32 cu_seqlens
+    torchdata, documents  the same four tensors by torchdata's nodes, made in a Mapper by the NumPy code that Headrace
+                          uses, of windows with the id more and the edges that Headrace serves; no digests, no
+                          confirmation. It is the row to hold against `Headrace, documents`.
+
+`bench_client_resume.py` times what resuming costs far into a run.
 """
 
 from __future__ import annotations
@@ -49,7 +61,7 @@ def build(folder: Path, quick: bool) -> Path:
     )
 
 
-def export(manifest: Path, data: Path) -> None:
+def export(manifest: Path, data: Path, seq_len: int = SEQ_LEN, batch: int = BATCH) -> None:
     """The corpus's windows as files of int32, and what the tools have to know."""
     from headrace.server.corpus.manifest import Corpus
 
@@ -57,15 +69,20 @@ def export(manifest: Path, data: Path) -> None:
     (data / "bin").mkdir(parents=True)
     total = 0
     for name in WEIGHTS:
-        count = corpus.facts({(SEQ_LEN, "concat")}).views[name, SEQ_LEN, "concat"].windows
+        count = corpus.facts({(seq_len, "concat")}).views[name, seq_len, "concat"].windows
         total += count
-        with (data / "bin" / f"{name}.bin").open("wb") as out:
+        edges: list[Any] = []
+        with (data / "bin" / f"{name}.bin").open("wb") as out, (data / "bin" / f"{name}.last").open("wb") as last:
             for first in range(0, count, 256):
                 numbers = np.arange(first, min(first + 256, count), dtype=np.uint64)
-                rows = corpus.read(SEQ_LEN, "concat", [name], np.zeros(len(numbers), dtype=np.uint32), numbers)
-                ids = np.frombuffer(rows.ids, dtype="<u4").reshape(-1, SEQ_LEN + 1)
-                out.write(ids[:, :SEQ_LEN].astype("<i4").tobytes())
-    meta = {"seq_len": SEQ_LEN, "batch": BATCH, "weights": WEIGHTS, "windows": total}
+                rows = corpus.read(seq_len, "concat", [name], np.zeros(len(numbers), dtype=np.uint32), numbers)
+                ids = np.frombuffer(rows.ids, dtype="<u4").reshape(-1, seq_len + 1)
+                out.write(ids[:, :seq_len].astype("<i4").tobytes())
+                last.write(ids[:, seq_len].astype("<i4").tobytes())
+                edges += np.split(rows.edges, rows.edge_ends[:-1])
+        ends = np.cumsum([len(row) for row in edges])
+        np.savez(data / "bin" / f"{name}.npz", edges=np.concatenate(edges), ends=ends)
+    meta = {"seq_len": seq_len, "batch": batch, "weights": WEIGHTS, "windows": total}
     (data / "meta.json").write_text(json.dumps(meta))
 
 
@@ -88,6 +105,9 @@ def child(address: str, seconds: float, what: str, saved: Path) -> dict[str, flo
             if what.startswith("labels"):
                 touch(batch.input_ids)
                 touch(batch.labels)
+            elif what == "documents":
+                for tensor in (batch.input_ids, batch.labels, batch.position_ids, batch.cu_seqlens):
+                    touch(tensor)
             else:
                 touch(batch.token_ids.view(torch.int32))
 
@@ -143,7 +163,7 @@ def measure(folder: Path, peers: str | None, quick: bool) -> dict[str, dict[str,
             commands[tool] = [peers or "", script, "run", tool, str(data)]
     run = write_run(folder, manifest, seq_len=SEQ_LEN, batch=BATCH, steps=1_000_000)
     with serving(folder, [run]) as server:
-        for what in ("ids", "labels", "ids in messages", "labels in messages"):
+        for what in ("ids", "labels", "documents", "ids in messages", "labels in messages"):
             commands[f"Headrace, {what}"] = [sys.executable, __file__, "--child", what, server.address]
         rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in commands}
         for turn in range(1 if quick else 3):

@@ -1,6 +1,7 @@
 """Other loaders over the same token ids, run by `bench_client_peers.py --peers PYTHON` in that interpreter.
 
     client_peers.py convert TOOL DATA             ->  one JSON line: {} or why the tool is skipped
+    client_peers.py reach TOOL DATA STEPS STATE   ->  takes so many steps and saves the position that the tool names
     client_peers.py run TOOL DATA SECONDS [STATE] ->  one JSON line: figures; the position is saved to STATE, or read
                                                       from it when it is there: then only the first batch is timed
 
@@ -11,6 +12,7 @@ processes: everything runs in the trainer's process, as Headrace's client does.
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import sys
@@ -141,6 +143,52 @@ def nodes(data: Path, meta: dict[str, Any], state: Any) -> Any:
     return iter(loader), loader.state_dict
 
 
+class Documents(Windows):
+    """Windows with the id after their last and the offsets at which documents begin."""
+
+    def __init__(self, path: Path, seq_len: int) -> None:
+        super().__init__(path, seq_len)
+        self._last = np.fromfile(path.with_suffix(".last"), dtype=np.int32)
+        with np.load(path.with_suffix(".npz")) as saved:
+            self._edges, self._ends = saved["edges"], saved["ends"]
+
+    def __getitem__(self, index: Any) -> Any:
+        number = int(index)
+        begin = self._ends[number - 1] if number else 0
+        return np.append(self._ids[number], self._last[number]), self._edges[begin : self._ends[number]]
+
+
+def with_documents(rows: list[Any]) -> tuple[torch.Tensor, ...]:
+    """input_ids, labels, position_ids (R, S) int64 and cu_seqlens int32; every window here is full."""
+    ids = np.stack([row for row, _ in rows])
+    starts = np.zeros(ids.shape, dtype=np.bool_)
+    starts[:, 0] = True
+    counts = [len(edges) for _, edges in rows]
+    starts[np.repeat(np.arange(len(rows)), counts), np.concatenate([edges for _, edges in rows])] = True
+    starts = starts[:, :-1]
+    columns = np.arange(starts.shape[1], dtype=np.int32)
+    positions = columns - np.maximum.accumulate(np.where(starts, columns, np.int32(0)), axis=1)
+    bounds = np.append(np.flatnonzero(starts), starts.size).astype(np.int32)
+    arrays = (ids[:, :-1].astype(np.int64), ids[:, 1:].astype(np.int64), positions.astype(np.int64), bounds)
+    return tuple(map(torch.from_numpy, arrays))
+
+
+def document_nodes(data: Path, meta: dict[str, Any], state: Any) -> Any:
+    """torchdata.nodes as above, giving what Headrace gives of documents."""
+    import torchdata.nodes as tn
+    from torch.utils.data import RandomSampler
+
+    sources = {
+        name: tn.MapStyleWrapper(source, RandomSampler(range(len(source))))
+        for name, source in ((n, Documents(data / "bin" / f"{n}.bin", meta["seq_len"])) for n in meta["weights"])
+    }
+    mixed = tn.MultiNodeWeightedSampler(sources, meta["weights"], stop_criteria="CYCLE_FOREVER")
+    loader = tn.Loader(tn.Mapper(tn.Batcher(mixed, meta["batch"], drop_last=True), with_documents))
+    if state is not None:
+        loader.load_state_dict(state)
+    return iter(loader), loader.state_dict
+
+
 def to_mds(data: Path, meta: dict[str, Any]) -> None:
     from streaming import MDSWriter
 
@@ -188,12 +236,21 @@ TOOLS: dict[str, tuple[Maker, Callable[[Path, dict[str, Any]], None], str]] = {
     "HF datasets": (huggingface, to_arrow, "datasets"),
     "grain": (grain, nothing, "grain"),
     "torchdata nodes": (nodes, nothing, "torchdata.nodes"),
+    "torchdata, documents": (document_nodes, nothing, "torchdata.nodes"),
 }
 
 
-def touch(batch: torch.Tensor) -> None:
+# What a tool's maker imports besides: the clock starts when everything is imported.
+IMPORTED = {
+    "litData": ("litdata.streaming.item_loader",),
+    "HF datasets": ("torchdata.stateful_dataloader", "pyarrow"),
+}
+
+
+def touch(batch: Any) -> None:
     """Reads one id of each page, as a consumer faults them in."""
-    batch.reshape(-1)[::1024].sum()
+    for tensor in batch if isinstance(batch, tuple) else (batch,):
+        tensor.reshape(-1)[::1024].sum()
 
 
 def peak_mb() -> float:
@@ -221,9 +278,21 @@ def timed(batches: Iterator[Any], seconds: float, tokens: int) -> dict[str, floa
     }
 
 
+def reach(tool: str, data: Path, meta: dict[str, Any], steps: int, saved: Path) -> dict[str, float]:
+    """Takes `steps` batches from the beginning, and saves what the tool says of its position then."""
+    batches, position = TOOLS[tool][0](data, meta, None)
+    begun = time.perf_counter()
+    for _ in range(steps):
+        next(batches)
+    state = pickle.dumps(position())
+    saved.write_bytes(state)
+    return {"reached_s": time.perf_counter() - begun, "state_bytes": len(state)}
+
+
 def run(tool: str, data: Path, meta: dict[str, Any], seconds: float, saved: Path) -> dict[str, float]:
     make, _, module = TOOLS[tool]
-    __import__(module)
+    for name in (module, *IMPORTED.get(tool, ())):
+        importlib.import_module(name)
     state = pickle.loads(saved.read_bytes()) if saved.exists() else None
     begun = time.perf_counter()
     batches, position = make(data, meta, state)
@@ -248,6 +317,9 @@ def main() -> None:
             return
         convert(data, meta)
         print("{}")
+        return
+    if action == "reach":
+        print(json.dumps(reach(tool, data, meta, int(sys.argv[4]), Path(sys.argv[5]))))
         return
     print(json.dumps(run(tool, data, meta, float(sys.argv[4]), Path(sys.argv[5]))))
 
