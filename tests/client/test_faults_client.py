@@ -254,12 +254,18 @@ def test_a_paused_trainer_keeps_its_lease_alive_and_hears_of_its_end(server: Toy
     settings = Settings(heartbeat=0.1)
     with Loader(server.address, "toy", job="a", settings=settings) as loader:
         next(loader)
-        time.sleep(0.5)
-        assert server.seen.calls["Confirm"] >= 2
+        wait_for_confirms(server, 2)
         server.service.job = ("a", 1)
-        time.sleep(0.3)
+        wait_for_confirms(server, server.seen.calls["Confirm"] + 2)
         with pytest.raises(FencedError):
             next(loader)
+
+
+def wait_for_confirms(server: ToyServer, count: int) -> None:
+    until = time.monotonic() + 20
+    while server.seen.calls["Confirm"] < count:
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_close_while_a_server_is_away_is_quick(server: ToyServer) -> None:
