@@ -12,6 +12,7 @@ import platform
 import resource
 import socket
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -24,10 +25,12 @@ from headrace.proto.errors import HeadraceError, UnavailableError
 if TYPE_CHECKING:
     from headrace.client.endpoints import Endpoints
     from headrace.client.session import Opened
+    from headrace.proto.v1 import data_pb2
 
 # A process of a trainer holds a few connections only; data workers and checkpoints hold many files beside them.
 _FILES_WANTED = 4096
 _CLOCK_SECONDS = 2.0
+_SHARED_BYTES, _SHARE_SECONDS = 4096, 3.0
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _BYPASSES = ("no_grpc_proxy", "no_proxy")
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
@@ -191,6 +194,7 @@ def server_checks(endpoints: Endpoints, address: str, runs: tuple[str, ...]) -> 
     yield ok("runs", ", ".join(known) or "the server has none")
     if known:
         yield clock(endpoints, known[0])
+        yield _attempt("memory", "see the server's log", lambda: _memory(endpoints, known[0]))
     for run in runs or known:
         remedy = f"known runs: {', '.join(known)}" if run not in known else "see the server's log"
         yield _attempt(f"run {run}", remedy, lambda run=run: _run(endpoints, run))  # type: ignore[misc]
@@ -268,6 +272,40 @@ def clock(endpoints: Endpoints, run: str) -> Check:
         found=f"{apart:.1f} s from the server's: times in the logs of the two cannot be compared",
         remedy="set both by NTP",
     )
+
+
+def _memory(endpoints: Endpoints, run: str) -> str:
+    """Whether ids would come through memory shared with the server; nothing is wrong where they do not."""
+    from headrace.client.endpoints import is_local
+    from headrace.client.launch import Rank
+    from headrace.client.session import Session
+    from headrace.client.settings import Settings
+    from headrace.client.share import fetch
+    from headrace.client.wire import read_share
+
+    if not is_local(endpoints.current):
+        return "the server is on another host: ids come in messages"
+    opened, done = _look(endpoints, run), threading.Event()
+    session = Session(endpoints, opened, rank=Rank(rank=0, world=1), settings=Settings())
+
+    def requests() -> Iterator[data_pb2.StreamBatchesRequest]:
+        request = session.first_request()
+        request.share_bytes = _SHARED_BYTES
+        yield request
+        done.wait(_SHARE_SECONDS)  # an older server says nothing
+
+    answers = session.stream(requests()) if opened.streams else iter(())
+    said = next(answers, None)
+    share = read_share(said) if said is not None else None
+    try:
+        if share is None or share.refused:
+            return f"ids come in messages: {share.refused if share else 'the server is older'}"
+        fetch(share, _SHARED_BYTES).close()
+    except (OSError, ValueError) as error:
+        return f"ids come in messages: {error}"
+    finally:
+        done.set()
+    return "ids come through memory shared with the server"
 
 
 def _run(endpoints: Endpoints, run: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from corpora import build_small_corpus
 from headrace.client import Loader, Settings
+from headrace.client.cli.main import main
 from headrace.client.ring import Ring
 from headrace.native import step_digest
 from hypothesis import given
@@ -231,6 +234,19 @@ def test_a_server_that_shares_nothing(corpus: Path, tmp_path: Path, caplog: pyte
         assert mine.stats.bytes_shared == 0
     said = [record.message.split(": ")[1] for record in caplog.records if "shared memory" in record.message]
     assert said == ["the server shares no memory (share_bytes in its SERVER.toml)"]
+
+
+def memory_check(address: str) -> str:
+    checks = json.loads(CliRunner().invoke(main, ["doctor", "--json", "--server", address]).stdout)["checks"]
+    found = next(check for check in checks if check["name"] == "memory")
+    assert found["status"] == "ok"
+    return str(found["found"])
+
+
+def test_the_doctor_says_which_way_ids_come(server: ServerProcess, run: str, corpus: Path, tmp_path: Path) -> None:
+    assert memory_check(server.address) == "ids come through memory shared with the server"
+    with serving(tmp_path, [write_run(tmp_path, corpus)], extra="share_bytes = 0") as other:
+        assert memory_check(other.address).startswith("ids come in messages: the server shares no memory")
 
 
 def test_a_server_that_never_heard_of_it() -> None:
