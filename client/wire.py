@@ -23,6 +23,7 @@ _SHARE = data_pb2.GetBatchResponse.SHARE_FIELD_NUMBER
 _TOKEN_IDS = data_pb2.Batch.TOKEN_IDS_FIELD_NUMBER
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 Bytes = bytes | memoryview
+_Parsed = tuple[data_pb2.GetBatchResponse, data_pb2.Batch | None, memoryview]
 _LITTLE: dict[Any, Any] = {kind: np.dtype(kind).newbyteorder("<") for kind in (np.uint32, np.float32)}
 
 
@@ -90,11 +91,10 @@ def read_share(data: Bytes) -> data_pb2.Share | None:
 
 
 def read_reply(data: Bytes, *, id_bytes: int, shared: memoryview | None = None) -> Reply:
-    """`shared` is where ids lie that the reply does not hold. Raises DataLossError when the reply is not whole."""
+    """`shared` is where the ids lie, if the reply does not hold them. Raises DataLossError when it is not whole."""
     try:
-        tag, begin, end = _find(data, 0, len(data), _BATCH)
-        outer = data_pb2.GetBatchResponse.FromString(b"".join((data[:tag], data[end:])))
-        part = _read_part(data, begin, end, id_bytes, shared) if begin < len(data) else None
+        outer, batch, ids = _parse(data) if shared is None else _parse_small(data, shared)
+        part = _read_part(batch, ids, id_bytes) if batch is not None else None
     except (IndexError, ValueError, DecodeError) as error:
         raise DataLossError(f"a reply of {len(data)} bytes is no whole GetBatchResponse: {error}") from None
     if part is None and outer.WhichOneof("answer") is None:
@@ -110,15 +110,28 @@ def read_reply(data: Bytes, *, id_bytes: int, shared: memoryview | None = None) 
     )
 
 
-def _read_part(data: Bytes, begin: int, end: int, id_bytes: int, shared: memoryview | None) -> Part:
+def _parse(data: Bytes) -> _Parsed:
+    """A reply with its ids: they stay where they are."""
+    tag, begin, end = _find(data, 0, len(data), _BATCH)
+    outer = data_pb2.GetBatchResponse.FromString(b"".join((data[:tag], data[end:])))
+    if begin == len(data):
+        return outer, None, memoryview(b"")
     tag, ids_begin, ids_end = _find(data, begin, end, _TOKEN_IDS)
-    rest = data_pb2.Batch.FromString(b"".join((data[begin:tag], data[ids_end:end])))
+    batch = data_pb2.Batch.FromString(b"".join((data[begin:tag], data[ids_end:end])))
+    if batch.shared:
+        raise ValueError("its ids are said to lie in shared memory, and none was named")
+    return outer, batch, memoryview(data)[ids_begin:ids_end]
+
+
+def _parse_small(data: Bytes, shared: memoryview) -> _Parsed:
+    """A reply whose ids lie elsewhere, unless it says otherwise: to walk it would cost more than to parse it."""
+    outer = data_pb2.GetBatchResponse.FromString(bytes(data))
+    batch = outer.batch if outer.HasField("batch") else None
+    return outer, batch, shared if batch is None or batch.shared else memoryview(batch.token_ids)
+
+
+def _read_part(rest: data_pb2.Batch, ids: memoryview, id_bytes: int) -> Part:
     size = rest.rows * (rest.seq_len + 1) * id_bytes
-    ids = memoryview(data)[ids_begin:ids_end]
-    if rest.shared:
-        if shared is None:
-            raise ValueError("its ids are said to lie in shared memory, and none was named")
-        ids = shared
     if len(ids) != size:
         raise ValueError(f"{len(ids)} bytes of ids, {size} are due for {rest.rows} rows")
     edge_ends = _array(rest.edge_ends, np.uint32, rest.rows, "edge_ends")
