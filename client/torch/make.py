@@ -48,10 +48,14 @@ class HostMaker:
 
 
 class DeviceMaker:
-    """Tensors on a device, made on the current stream."""
+    """Tensors on a device, made on the current stream.
 
-    def __init__(self, device: torch.device) -> None:
+    With `non_blocking` the caller sees to it that no buffer is used again before it was copied.
+    """
+
+    def __init__(self, device: torch.device, *, non_blocking: bool = False) -> None:
         self._device = device
+        self._non_blocking = non_blocking
         self._makers: dict[str, Callable[[Batch], Tensor]] = {
             "token_ids": lambda batch: self._send(torch.from_numpy(batch.token_ids)),
             "input_ids": lambda batch: self.make("token_ids", batch)[:, :-1].to(torch.int64),
@@ -68,7 +72,7 @@ class DeviceMaker:
         return batch.once(f"torch.{name}", lambda: self._makers[name](batch))
 
     def _send(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._device, non_blocking=True)
+        return tensor.to(self._device, non_blocking=self._non_blocking)
 
     def _columns(self, batch: Batch) -> Tensor:
         return torch.arange(batch.seq_len, device=self._device)

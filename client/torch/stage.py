@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from headrace.client.batch import Batch
 from headrace.client.buffers import Buffer, plain_buffer
-from headrace.client.torch.make import DeviceMaker, HostMaker, Maker
+from headrace.client.torch.make import NAMES, DeviceMaker, HostMaker, Maker
 from numpy.typing import NDArray
 
 
@@ -56,6 +56,7 @@ class CudaStage(DeviceStage):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
+        self.maker = DeviceMaker(device, non_blocking=True)
         self._lock = threading.Lock()
         self._stream: torch.cuda.Stream | None = None
         # Buffers must not be used again while a copy from them is under way, whatever the trainer has let go of.
@@ -83,7 +84,7 @@ class CudaStage(DeviceStage):
         stream = torch.cuda.current_stream(self.device)
         if event is not None:
             stream.wait_event(event)
-        for name in self.wanted:
+        for name in NAMES:  # not only what was wanted: one may have been made on the way to another
             tensor = batch.peek(f"torch.{name}")
             if tensor is not None:
                 tensor.record_stream(stream)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from headrace.client.buffers import Pool
+from headrace.client.buffers import Buffer, Pool, plain_buffer
 from headrace.client.ledger import Ledger
 
 
@@ -30,9 +31,15 @@ HOLDS = {
 }
 
 
+def of_torch(size: int) -> Buffer:
+    """Pinned memory is torch's: an array over a tensor."""
+    return torch.empty(size, dtype=torch.uint8).numpy()
+
+
+@pytest.mark.parametrize("make", [plain_buffer, of_torch])
 @pytest.mark.parametrize("hold", HOLDS.values(), ids=HOLDS.keys())
-def test_whatever_refers_to_a_buffer_keeps_it(hold: object) -> None:
-    pool = Pool(keep=4)
+def test_whatever_refers_to_a_buffer_keeps_it(hold: object, make: Callable[[int], Buffer]) -> None:
+    pool = Pool(keep=4, make=make)
     buffer = pool.take(64)
     address = buffer.ctypes.data
     held = hold(buffer)  # type: ignore[operator]
