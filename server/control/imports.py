@@ -36,6 +36,10 @@ class ImportedRun:
     plan_hash: bytes
     step_digests: Mapping[int, bytes]
 
+    def __post_init__(self) -> None:
+        if self.kind == "train" and not 0 <= self.confirmed <= self.seal <= self.confirmed + self.lead:
+            raise ValueError(f"confirmed {self.confirmed}, seal {self.seal} and lead {self.lead} do not go together")
+
 
 def import_run(connection: sa.Connection, imported: ImportedRun) -> RunRecord:
     """Writes the run; raises ExistsError when the store holds its name or id, NotFoundError without its parent."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.proto.errors import DataLossError
 from headrace.server.plan.log import Body, Event
 
 
@@ -33,7 +34,10 @@ class RunRecord:
 
     def __post_init__(self) -> None:
         if not 0 <= self.confirmed <= self.seal <= self.confirmed + self.lead and self.kind == "train":
-            raise ValueError(f"run `{self.name}`: confirmed {self.confirmed}, seal {self.seal}, lead {self.lead}")
+            raise DataLossError(
+                f"run `{self.name}` cannot have {self.confirmed} confirmed steps, seal {self.seal} and lead "
+                f"{self.lead}: its row was changed; restore the control store from a backup or an export"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

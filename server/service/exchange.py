@@ -15,6 +15,7 @@ from headrace.server.control.imports import ImportedRun
 from headrace.server.control.runs import Made
 from headrace.server.plan import log
 from headrace.server.plan.log import Event, body_from_json, body_to_json
+from headrace.server.plan.spec import RunSpec
 from headrace.server.service.explain import digest_of
 from headrace.server.service.view import View, spread_anchors
 
@@ -76,14 +77,38 @@ def read_export(text: str, *, place: str, base_dir: str = "") -> ImportedRun:
             f"{place} has export format {version}, this Headrace knows {FORMAT}; use the one that wrote it"
         )
     try:
-        first_head = bytes.fromhex(document["first_head"])
+        _check_kinds(document)
+        first_head, head = (bytes.fromhex(document[name]) for name in ("first_head", "head"))
         events = _events(document["events"], first_head)
         imported = _imported(document, events, first_head, base_dir)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{place} is not whole: {type(error).__name__} {error}; export the run again") from None
-    if log.verify(events, first_head) != bytes.fromhex(document["head"]):
+    if log.verify(events, first_head) != head:
         raise DataLossError(f"{place}: its head is not the hash of its newest event; it was changed or cut")
     return imported
+
+
+_TEXTS = ("run_id", "name", "kind", "spec_digest", "base_dir", "author", "first_head", "head", "plan_hash")
+_NUMBERS = ("plan_version", "lead", "seal", "confirmed", "created_us")
+_KINDS = {
+    **dict.fromkeys(_TEXTS, str),
+    **dict.fromkeys(_NUMBERS, int),
+    "spec": dict,
+    "step_digests": dict,
+    "events": list,
+}
+
+
+def _check_kinds(document: dict[str, Any]) -> None:
+    """Raises ValueError naming the first value that cannot be, and what a spec that is none raises."""
+    for name, kind in _KINDS.items():
+        if type(document[name]) is not kind or (kind is int and not 0 <= document[name] < 1 << 63):
+            raise ValueError(f"`{name}` cannot be {document[name]!r}")
+    if not isinstance(document["parent"], str | None):
+        raise ValueError(f"`parent` cannot be {document['parent']!r}")
+    spec = RunSpec.from_json(log.canonical(document["spec"]))
+    if (spec.name, spec.kind) != (document["name"], document["kind"]) or not isinstance(spec.corpus, str):
+        raise ValueError("its spec is that of another run")
 
 
 def _events(rows: list[dict[str, Any]], head: bytes) -> tuple[Event, ...]:
