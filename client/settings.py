@@ -55,7 +55,9 @@ class Settings:
     message_bytes       rows are asked for in ranges of about this size (and never more than the server allows)
     backoff, backoff_max  first and longest pause between two tries; each pause is random between 0 and its bound
     keepalive, keepalive_timeout  an idle or silent connection is asked after so long whether it lives, and given up
-                        when no answer comes; servers refuse to be asked more often than every 10 s
+                        when no answer comes; their sum is below the pauses of a TCP that has sent in vain for 5 s, so
+                        a network that comes back is noticed at once; servers refuse to be asked more often than
+                        every second
     stream              rows come over one stream where the server offers it, else each range by a call of its own
     share               on one host (an address of loopback, or a Unix socket) the ids of a stream come through memory
                         that the server shares, at most `in_flight` + 1 times `message_bytes` of it
@@ -71,8 +73,8 @@ class Settings:
     message_bytes: int = 4 * MIB
     backoff: float = 0.05
     backoff_max: float = 1.0
-    keepalive: float = 30.0
-    keepalive_timeout: float = 10.0
+    keepalive: float = 2.0
+    keepalive_timeout: float = 2.0
     heartbeat: float = 15.0
     stream: bool = True
     share: bool = True

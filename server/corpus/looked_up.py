@@ -31,10 +31,6 @@ class LookedUp:
                 self._masks[bodies] = mask
             return self._masks[bodies]
 
-    def knows(self, bodies: tuple[MaskBody, ...]) -> bool:
-        """Whether `masked` answers without reading shards."""
-        return not bodies or bodies in self._masks
-
     def find(self, body: MaskBody, others: Sequence[MaskBody]) -> Found:
         """What one event takes down beside `others`, and which of its values name nothing."""
         with self._lock:

@@ -224,10 +224,6 @@ class Corpus:
         """As `mask`, kept for the next time; what names nothing here is let be."""
         return self._looked_up.masked(bodies)
 
-    def knows_mask(self, bodies: tuple[MaskBody, ...]) -> bool:
-        """Whether `masked` answers without reading shards."""
-        return self._looked_up.knows(bodies)
-
     def find_masked(self, body: MaskBody, others: Sequence[MaskBody] = ()) -> Found:
         """What one event takes down here beside `others`, and which of its values name nothing."""
         return self._looked_up.find(body, others)

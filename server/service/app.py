@@ -14,6 +14,7 @@ import logging
 import resource
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -60,11 +61,13 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _HEALTH_SECONDS = 0.5
 REQUEST_BYTES = 256 << 10
 _FILES_WANTED = 20_000
+# Most of them wait for disks; they are made when they are needed.
+_THREADS = 128
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.max_receive_message_length", REQUEST_BYTES),
     # What bounds a message is `message_bytes`, which counts ids; edges come on top, and one row is always sent.
     ("grpc.max_send_message_length", 256 << 20),
@@ -242,6 +245,7 @@ async def running(config: ServerConfig, stopped: Callable[[], bool] = lambda: Fa
     """A ready server, until its graceful stop; raises StoppedError if `stopped` turns true before it is ready."""
     keep_freed_memory()
     _raise_file_limit()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "headrace"))
     check_ports(config)
     spans = exporting() if wanted() else None
     around = (Traced(spans),) if spans else ()

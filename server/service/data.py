@@ -51,7 +51,6 @@ logger = logging.getLogger("headrace.server")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _WAIT_SECONDS = 2.0
-_INLINE_BYTES = 256 << 10
 LARGEST_STEP = 1 << 53
 
 
@@ -131,11 +130,7 @@ class DataService:
         view = handle.view
         if wanted.step >= view.run.seal or (opened.lease and opened.token not in view.labels):
             return None
-        size = handle.built.size(wanted.step, wanted.rows)
-        if size is None:
-            size = wanted.rows * _row_bytes(view, wanted.step)
-            return size if size <= _INLINE_BYTES and view.library.knows_masks(view.plan.masks(wanted.step)) else None
-        return size
+        return handle.built.size(wanted.step, wanted.rows)
 
     async def _answer(
         self,
@@ -155,7 +150,7 @@ class DataService:
         if built is None or len(built.ids) > self._message_bytes:
             self._check_size(view, request)
             try:
-                built = built or await self._build(view, request)
+                built = built or await self._build(handle, view, request)
             except DataLossError as error:
                 handle.count_failure(error)
                 raise
@@ -204,16 +199,13 @@ class DataService:
                 f"for at most {most} rows a request (`max_rows` of OpenRun), or raise message_bytes in SERVER.toml"
             )
 
-    async def _build(self, view: View, request: pb.GetBatchRequest | pb.RowRange) -> StepRows:
-        """Small reads of blocks that the seal task has touched run at once; a thread costs more than they do."""
+    async def _build(self, handle: RunHandle, view: View, request: pb.GetBatchRequest | pb.RowRange) -> StepRows:
+        """On a thread, however small: nobody knows how slow a disk is, and all runs share loop and threads."""
         started = time.perf_counter()
-        row_bytes = _row_bytes(view, request.step)
-        asked = (view.plan, view.library, request.step, request.first_slot, request.rows)
-        known = view.library.knows_masks(view.plan.masks(request.step))
-        if known and request.rows * row_bytes <= _INLINE_BYTES:
-            built = build_rows(*asked)
-        else:
-            built = await asyncio.to_thread(build_rows, *asked)
+        async with handle.reads:
+            built = await asyncio.to_thread(
+                build_rows, view.plan, view.library, request.step, request.first_slot, request.rows
+            )
         self._metrics.built(time.perf_counter() - started)
         return built
 

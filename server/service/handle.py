@@ -29,6 +29,8 @@ logger = logging.getLogger("headrace.server")
 _WRITE_EVERY = 1.0
 _RETRY_AFTER = 0.5
 _POLL_SOON = 0.05
+# Reads under way of what is not kept built: a run on a slow disk leaves most of the threads to the others.
+_READS = 8
 
 
 class RunHandle(LiveRun):
@@ -39,6 +41,7 @@ class RunHandle(LiveRun):
         self.on_built: Callable[[float], None] = lambda seconds: None
         self.missing = ""
         self.built = BuiltSteps()
+        self.reads = asyncio.Semaphore(_READS)
         self._bad_blocks = bad_blocks
         self._away = ""
         self._task = asyncio.create_task(self._keep_sealing(), name=f"seal {view.run.name}")

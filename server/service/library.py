@@ -94,10 +94,6 @@ class Library:
     def _all(self) -> tuple[Corpus, ...]:
         return (self.base, *self.generations.values())
 
-    def knows_masks(self, masks: tuple[MaskBody, ...]) -> bool:
-        """Whether rows under these masks are read without looking documents up in the shards first."""
-        return all(corpus.knows_mask(masks) for corpus in self._all)
-
     def shard_of(self, error: DataLossError) -> str:
         """What masks call the shard that an error is about; empty when it is about none."""
         path = error.path if isinstance(error, DamagedShardError) else ""

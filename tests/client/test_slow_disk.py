@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.client import Loader, Settings
 from rig import ServerProcess, serving, write_run
 from slow_disk_server import SECONDS
@@ -77,6 +79,34 @@ def test_a_run_without_the_slow_domain_keeps_its_rate(server: ServerProcess) -> 
             assert late <= len(beside) // 20
             server.stop()
             server.start()
+
+
+def test_other_calls_are_answered_while_old_steps_are_read_from_the_slow_disk(server: ServerProcess) -> None:
+    """Twenty observers at once read what the server does not keep; nobody else notices."""
+    with Loader(server.address, "mixed", job="m", settings=QUICK) as loader:
+        for _ in range(8):
+            next(loader)
+    server.stop()
+    server.start()
+    loaders = [Loader(server.address, "mixed", mode="observe", settings=QUICK) for _ in range(20)]
+    took: list[float] = []
+    with grpc.insecure_channel(server.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=10)
+        readers = [threading.Thread(target=next, args=(loader,)) for loader in loaders]
+        for reader in readers:
+            reader.start()
+        while any(reader.is_alive() for reader in readers):
+            begun = time.perf_counter()
+            stub.Check(health_pb2.HealthCheckRequest(), timeout=30)
+            took.append(time.perf_counter() - begun)
+            time.sleep(0.005)
+    for loader in loaders:
+        loader.close()
+    late = sum(seconds > SECONDS / 2 for seconds in took)
+    print(f"{len(took)} checks, {max(took):.3f} s at most, {late} late")
+    assert len(took) > 20
+    assert late <= 2
 
 
 def test_a_rank_that_is_ten_times_slower_holds_up_nobody_up_to_the_lead(server: ServerProcess) -> None:
