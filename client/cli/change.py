@@ -53,7 +53,8 @@ class Change:
             return
         verb = "would hold" if self.dry_run else "holds"
         away = answer.event.from_step - answer.confirmed
-        when = f"{away} steps from now" if away >= 0 else f"since {-away} steps"
+        steps = "1 step" if abs(away) == 1 else f"{abs(away)} steps"
+        when = f"{steps} from now" if away >= 0 else f"since {steps}"
         click.echo(
             f"event {answer.event.sequence} {verb} from step {answer.event.from_step} "
             f"({answer.confirmed} confirmed, seal {answer.seal}: {when})"

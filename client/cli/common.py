@@ -92,15 +92,28 @@ def find_target(server: str | None, store: str | None, *, folder: Path | None = 
     """The target of options, else of the environment, else of headrace.toml: the first that names a place.
 
     Files for TLS and the token come from options, else from the environment, else from a headrace.toml that names the
-    server too: what was written down for one server is not shown to another.
+    same server: what was written down for one server is not shown to another, and a line says so.
     """
-    found = _access(access)
-    if server or store:
-        return Target(server=server, store=store, **found)
-    places: dict[str, Any] = {name: _environ(name) for name in _PLACES}
-    if any(places.values()):
-        return Target(**places, **found)
-    return replace(_target_of_file((folder or Path.cwd()) / CONFIG_FILE), **found)
+    found, path = _access(access), (folder or Path.cwd()) / CONFIG_FILE
+    places: dict[str, Any] = {"server": server, "store": store}
+    if not any(places.values()):
+        places = {name: _environ(name) for name in _PLACES}
+    if not any(places.values()):
+        return replace(_target_of_file(path), **found)
+    return Target(**places, **(found or _written_for(places["server"], path)))
+
+
+def _written_for(server: str | None, path: Path) -> dict[str, Any]:
+    """Files that headrace.toml has for this very server."""
+    written = _target_of_file(path) if server else Target()
+    files = {name: file for name in _ACCESS if (file := getattr(written, name))}
+    if files and written.server != server:
+        click.echo(
+            f"note: {', '.join(files)} of {path.name} are for {written.server or written.page}, not used for {server}",
+            err=True,
+        )
+        return {}
+    return files
 
 
 def find_page(page: str | None, *, folder: Path | None = None, **access: Path | None) -> Target:

@@ -85,7 +85,8 @@ def _tell_written(path: Path, before: str, now: str) -> None:
 
     if len(generations(path)) > 1:
         click.echo(
-            "this corpus has grown: its generations are whole and stay as they are; `corpus grow` takes new files"
+            "this corpus has grown: its generations stay as they are, and what is whole in size was not read; "
+            "`corpus grow` takes new files, `corpus build --check` reads and mends"
         )
         return
     click.echo(f"wrote {path}")

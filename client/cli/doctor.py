@@ -192,10 +192,11 @@ def server_checks(endpoints: Endpoints, address: str, runs: tuple[str, ...]) -> 
         yield Check(name="runs", status="fail", found=str(error), remedy="use a token that may read, or TLS with --ca")
         return
     yield ok("runs", ", ".join(known) or "the server has none")
-    if known:
-        yield clock(endpoints, known[0])
-        yield _attempt("memory", "see the server's log", lambda: _memory(endpoints, known[0]))
-    for run in runs or known:
+    served = [run for run, refused in known.items() if not refused]
+    if served:
+        yield clock(endpoints, served[0])
+        yield _attempt("memory", "see the server's log", lambda: _memory(endpoints, served[0]))
+    for run in runs or tuple(known):
         remedy = f"known runs: {', '.join(known)}" if run not in known else "see the server's log"
         yield _attempt(f"run {run}", remedy, lambda run=run: _run(endpoints, run))  # type: ignore[misc]
 
@@ -231,7 +232,8 @@ def _health(endpoints: Endpoints) -> str:
     return f"serving, answered in {1e3 * (time.perf_counter() - begin):.1f} ms"
 
 
-def _runs(endpoints: Endpoints) -> list[str]:
+def _runs(endpoints: Endpoints) -> dict[str, bool]:
+    """Name of each run, and whether the server refuses it."""
     from headrace.proto.v1 import control_pb2
 
     answer = endpoints.call(
@@ -241,7 +243,8 @@ def _runs(endpoints: Endpoints) -> list[str]:
         doing="list the runs",
         read=control_pb2.ListRunsResponse.FromString,
     )
-    return [run.name for run in answer.runs]
+    names = sorted({run.name for run in answer.runs} | set(answer.refused))
+    return {name: name in answer.refused for name in names}
 
 
 def _look(endpoints: Endpoints, run: str) -> Opened:

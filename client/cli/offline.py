@@ -52,6 +52,9 @@ class Offline:
     def runs(self) -> list[pb.RunInfo]:
         return [self.run(run.name) for run in self.store.runs()]
 
+    def refused(self) -> dict[str, str]:
+        return {}  # a store serves none
+
     def run(self, name: str) -> pb.RunInfo:
         return run_info(self.view(name))
 

@@ -48,6 +48,10 @@ class Remote:
         answer: pb.ListRunsResponse = self._call("list runs", "ListRuns", pb.ListRunsRequest())
         return list(answer.runs)
 
+    def refused(self) -> dict[str, str]:
+        answer: pb.ListRunsResponse = self._call("list runs", "ListRuns", pb.ListRunsRequest())
+        return dict(answer.refused)
+
     def run(self, name: str) -> pb.RunInfo:
         answer: pb.GetRunResponse = self._call(f"get run `{name}`", "GetRun", pb.GetRunRequest(run=name))
         return answer.run

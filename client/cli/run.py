@@ -64,9 +64,14 @@ def create(spec: Path, dry_run: bool, as_json: bool, target: Target) -> None:
 def list_(as_json: bool, target: Target) -> None:
     """List the runs of a server or store."""
     with open_source(target) as source:
-        runs = source.runs()
-    lines = [line for info in runs for line in info_lines(info)] or ["no run yet; make one with `headrace run create`"]
-    _emit(as_json, [info_dict(info) for info in runs], lines)
+        runs, refused = source.runs(), source.refused()
+    lines = [line for info in runs for line in info_lines(info)]
+    lines += [f"{name}: NOT SERVED by this server: {why}" for name, why in sorted(refused.items())]
+    found = [info_dict(info) for info in runs]
+    found += [{"name": name} for name in sorted(refused.keys() - {info.name for info in runs})]
+    for one in found:
+        one["refused"] = refused.get(one["name"], "")
+    _emit(as_json, found, lines or ["no run yet; make one with `headrace run create`"])
 
 
 @run.command()

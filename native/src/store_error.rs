@@ -20,7 +20,7 @@ impl fmt::Display for StoreError {
             Self::Io(path, error) => write!(f, "cannot read `{}`: {error}", path.display()),
             Self::Damaged(path, at, what) => write!(
                 f,
-                "`{}` is damaged at byte {at}: {what}; restore the file or build the corpus again",
+                "`{}` is damaged at byte {at}: {what}; restore the file, or mend it: headrace corpus build --check CORPUS.toml",
                 path.display()
             ),
             Self::Range(what) => f.write_str(what),

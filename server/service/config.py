@@ -37,6 +37,14 @@ _TABLES: dict[str, dict[str, type]] = {
     "auth": {"tokens": str, "identities": dict, "open_metrics": bool},
     "drift": {"enabled": bool, "steps": int, "one_in": int, "least": int, "rows": int, "duty": float},
 }
+_WORDS = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number with a point",
+    bool: "true or false",
+    list: "a list of strings",
+    dict: "a table",
+}
 BAD_BLOCKS = ("fail", "quarantine")
 _LARGEST_PORT = 65_535
 _LARGEST_MESSAGE = 32 << 20
@@ -67,7 +75,7 @@ class ServerConfig:
     reflection: bool = True
     bad_blocks: str = "fail"
     changes_per_second: int = 5
-    share_bytes: int = 1 << 30  # memory shared with all clients on this host together; 0: ids come in messages
+    share_bytes: int = 1 << 30
     tls: TlsConfig | None = None
     tokens: Path | None = None
     identities: Mapping[str, str] | None = None
@@ -204,7 +212,7 @@ def _check_key(text: str, place: str, table: str, key: str, value: object) -> No
         hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(kinds)}"
         raise ConfigError(f"{where}: unknown key `{key}` in [{table}]; {hint}")
     if type(value) is not kinds[key]:
-        raise ConfigError(f"{where}: {key} must be a {kinds[key].__name__}, not {value!r}")
+        raise ConfigError(f"{where}: {key} must be {_WORDS[kinds[key]]}, not {value!r}")
     parts = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
     if not all(isinstance(part, str) for part in parts):
         raise ConfigError(f"{where}: {key} must hold strings only")

@@ -70,7 +70,8 @@ class ControlService:
 
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:  # noqa: N802
         runs = await self._registry.store.call(lambda store: store.runs())
-        return pb.ListRunsResponse(runs=[await self._info(run) for run in runs])
+        refused = {name: str(error) for name, error in self._registry.refused.items()}
+        return pb.ListRunsResponse(runs=[await self._info(run) for run in runs], refused=refused)
 
     async def _info(self, run: RunRecord) -> pb.RunInfo:
         """The run; without its weights when it cannot be opened here."""

@@ -260,7 +260,7 @@ async def _take_lease(handle: RunHandle, request: pb.OpenRunRequest, next_step: 
     granted = await handle.open_lease(wish)
     notes = [note_of_double(wish, granted.doubles)] if granted.doubles else []
     if granted.first and confirmed and not request.HasField("state"):
-        notes.append(note_of_beginning(handle.view.run.name, confirmed))
+        notes.append(note_of_beginning(handle.view, confirmed))
     for note in notes:
         logger.warning("run %s: %s", handle.view.run.name, note, extra=told("warned", run=handle.view.run.name))
     handle.notes.update((rank.token, note_of_double(wish, granted.doubles)) for rank in granted.doubles)

@@ -148,8 +148,10 @@ class RunHandle(LiveRun):
                 if self.data_error is None or str(self.data_error) != str(error):
                     what = f"the seal stops before step {step}: {error}"
                     tell(logging.ERROR, "seal-stopped", view.run.name, what, step=step, remedy=remedy_of(error))
-                self.data_error = error
+                self._fail(error)
                 return built
+        if self.data_error is not None:
+            tell(logging.INFO, "seal-goes-on", view.run.name, "the seal goes on", step=view.run.seal)
         self.data_error = None
         return built
 

@@ -35,6 +35,7 @@ class LiveRun:
         self.view = view
         self.store_error: HeadraceError | None = None
         self.data_error: DataLossError | None = None
+        self._failed = 0.0  # when that was found last, as time.monotonic says
         self.notes: dict[bytes, str] = {}
         self.checksum_failures = 0
         self._failures: deque[str] = deque(maxlen=100)
@@ -171,13 +172,17 @@ class LiveRun:
             self._wake.set()
 
     async def wait(self, ready: Callable[[View], bool], seconds: float) -> bool:
-        """Waits until a view is `ready`, at most this long. A shared store is asked often while somebody waits."""
-        until = time.monotonic() + seconds
+        """Waits until a view is `ready`, at most this long, or until data that are needed turn out to be damaged still.
+
+        A shared store is asked often while somebody waits.
+        """
+        begun = time.monotonic()
+        until = begun + seconds
         self._waiters += 1
         try:
             while not ready(self.view):
                 left = until - time.monotonic()
-                if left <= 0 or self.data_error is not None:
+                if left <= 0 or (self.data_error is not None and self._failed >= begun):
                     return ready(self.view)
                 self._wake.set()
                 moved = self._moved
@@ -188,6 +193,15 @@ class LiveRun:
 
     def _replace(self, view: View) -> None:
         self.view = view
+        self._stir()
+
+    def _fail(self, error: DataLossError) -> None:
+        """The seal cannot rise: who waits for it is told."""
+        self.data_error, self._failed = error, time.monotonic()
+        self._stir()
+
+    def _stir(self) -> None:
+        """Has all that wait look again."""
         self._moved.set()
         self._moved = asyncio.Event()
 

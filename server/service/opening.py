@@ -89,8 +89,15 @@ def note_of_double(wish: OpenLease, others: Sequence[RankRecord]) -> str:
     )
 
 
-def note_of_beginning(run: str, confirmed: int) -> str:
-    """A job without a state begins a run that has been trained on."""
+def note_of_beginning(view: View, confirmed: int) -> str:
+    """A job without a state begins a run that has been trained on, or a branch that shares steps with its parent."""
+    run, branch = view.run.name, view.plan.spec.branch
+    if branch is not None and confirmed == branch.at:
+        return (
+            f"run `{run}` leaves `{branch.run}` at step {branch.at}, but this job names no state and begins at step 0: "
+            f"to go on from there, load the checkpoint that `{branch.run}` took at step {branch.at} "
+            f"(`load_state_dict`) before the first batch"
+        )
     return (
         f"run `{run}` has {confirmed} confirmed steps, but this job names no state and begins at step 0: steps 0 to "
         f"{confirmed - 1} are trained on once more; to go on, load the checkpoint's state (`load_state_dict`) before "

@@ -97,6 +97,23 @@ def test_a_near_miss_is_suggested() -> None:
     assert "did you mean `state`?" in headrace("stat").stderr
 
 
+def test_files_of_one_server_are_not_used_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("SERVER", "STORE", "CA", "CERT", "KEY", "TOKEN_FILE"):
+        monkeypatch.delenv(f"HEADRACE_{name}", raising=False)
+    (tmp_path / "headrace.toml").write_text('server = "here:1"\nca = "ca.pem"\ntoken_file = "token"')
+    named = find_target("here:1", None, folder=tmp_path)
+    assert named == find_target(None, None, folder=tmp_path)
+    assert (named.ca, named.token_file) == (tmp_path / "ca.pem", tmp_path / "token")
+    assert not capsys.readouterr().err
+    assert find_target("there:1", None, folder=tmp_path) == Target(server="there:1")
+    assert capsys.readouterr().err == "note: ca, token_file of headrace.toml are for here:1, not used for there:1\n"
+    own = Path("other.pem")
+    assert find_target("there:1", None, folder=tmp_path, ca=own) == Target(server="there:1", ca=own)
+    assert not capsys.readouterr().err
+
+
 def test_target_from_options_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HEADRACE_SERVER", "HEADRACE_STORE"):
         monkeypatch.delenv(name, raising=False)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from headrace.proto.errors import ConfigError, UsageError
 from headrace.server.plan.plan import Plan
-from headrace.server.plan.read import read_changes
-from headrace.server.plan.spec import RunSpec
+from headrace.server.plan.read import _PHASE_KEYS, read_changes
+from headrace.server.plan.spec import AT_CAP, CURVES, DRAWS, KINDS, ORDERS, PACKINGS, RunSpec
 from small import facts
 
 SMALLEST = """\
@@ -215,3 +217,13 @@ def test_changes_are_phases_and_policies() -> None:
     assert read_changes("", place="changes.toml").phases is None
     with pytest.raises(ConfigError, match=r"changes.toml:1: unknown key `run`"):
         read_changes(SMALLEST, place="changes.toml")
+
+
+def test_the_page_has_every_key_and_its_file_is_read() -> None:
+    page = (Path(__file__).parents[2] / "server/plan/README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    spec = read(example)
+    assert [len(phase.points) for phase in spec.phases] == [1, 2]
+    keys = {field.name for field in fields(RunSpec)} - {"phases", "domains", "branch"}
+    for word in (*keys, *_PHASE_KEYS, "cap", "at_cap", *DRAWS, *ORDERS, *PACKINGS, *KINDS, *CURVES, *AT_CAP):
+        assert re.search(rf"\b{word}\b", example), word

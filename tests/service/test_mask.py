@@ -32,8 +32,8 @@ def run(make_run: Callable[..., str]) -> str:
     return make_run(steps=STEPS, lead=4, seq_len=64)
 
 
-def read(server: ServerProcess, run: str, *, job: str = "job", state: Any = None) -> Loader:
-    loader = Loader(server.address, run, job=job, attempt=0, settings=QUICK)
+def read(server: ServerProcess, run: str, *, job: str = "job", attempt: int = 0, state: Any = None) -> Loader:
+    loader = Loader(server.address, run, job=job, attempt=attempt, settings=QUICK)
     if state is not None:
         loader.load_state_dict(state)
     return loader
@@ -279,6 +279,30 @@ def test_without_the_policy_the_seal_stops(tmp_path: Path, own_corpus: Path) -> 
         assert answer.event.from_step <= 8
 
 
+def test_a_shard_that_is_mended_serves_the_trainer_that_starts_next(tmp_path: Path, own_corpus: Path) -> None:
+    """What was found wrong before it was asked is no answer: the shard is read again."""
+    run = write_run(tmp_path, own_corpus, steps=STEPS, lead=4, seq_len=64)
+    with serving(tmp_path, [run]) as server:
+        seen: dict[int, str] = {}
+        state = None
+        whole = {path: path.read_bytes() for path in own_corpus.parent.rglob("*.arrow")}
+        for attempt in range(3):
+            with read(server, "r", attempt=attempt, state=state) as loader:
+                seen |= digests([next(loader)])
+                damage(own_corpus, "b")
+                taken: list[Batch] = []
+                with pytest.raises(DataLossError, match=r"corpus build --check"):
+                    taken.extend(loader)
+                seen |= digests(taken)
+                state = loader.state_dict()
+            for path, content in whole.items():
+                path.write_bytes(content)
+        with read(server, "r", attempt=3, state=state) as loader:
+            seen |= digests(list(loader))
+        assert seen == planned_digests(server.store, "r", f"0:{STEPS}")
+        assert "the seal goes on" in server.log.read_text()
+
+
 def test_the_share_of_masked_tokens_is_exact(corpus: Path) -> None:
     opened = Corpus.open(corpus)
     mask = opened.mask([MaskBody(by="source", values=("c.jsonl",))])
@@ -309,3 +333,7 @@ def test_what_was_taken_down_stays_down_in_a_branch_from_before(server: ServerPr
         emptied = sum(check_rows(one, two, taken) for one, two in zip(batches, before, strict=True))
         assert (emptied > 0) == bool(taken)
     assert "all good" in headrace("run", "verify", down, "--store", server.store).stdout
+    with Raw(server.address) as raw:
+        assert headrace(*branch, f"{run}-new", "--without-masks").returncode == 0
+        (note,) = raw("OpenRun", run=f"{run}-new", mode="OPEN_MODE_TRAIN", job={"id": "j", "world": 1}).notes
+    assert f"leaves `{run}` at step 10, but this job names no state" in note

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from headrace.proto.errors import ConfigError
-from headrace.server.service.config import ServerConfig, is_loopback
+from headrace.server.service.config import _TABLES, ServerConfig, is_loopback
+from headrace.server.watch.drift_settings import DriftSettings
 from rig import ServerProcess, headrace, serving, write_run
 
 GOOD = '[server]\nlisten = "127.0.0.1:7750"\nstore = "sqlite:///headrace.db"\n'
@@ -33,7 +35,7 @@ def test_paths_start_from_the_folder_of_the_file() -> None:
         ('[server]\nlisten = "127.0.0.1:1"\n', "needs store"),
         (GOOD + 'listne = "x"\n', "SERVER.toml:4: unknown key `listne`"),
         (GOOD + "\n[sevrer]\n", "SERVER.toml:5: unknown key `sevrer`"),
-        (GOOD + "grace_seconds = 1.5\n", "SERVER.toml:4: grace_seconds must be a int"),
+        (GOOD + "grace_seconds = 1.5\n", "SERVER.toml:4: grace_seconds must be a whole number"),
         (GOOD + "grace_seconds = -1\n", "grace_seconds must be at least 0"),
         (GOOD + "runs = [1]\n", "SERVER.toml:4: runs must hold strings"),
         (GOOD + "message_bytes = 1\n", "message_bytes = 1 is not between"),
@@ -111,3 +113,21 @@ def test_another_corpus_under_the_run_is_refused_with_both_digests(tmp_path: Pat
         done = headrace("run", "digest", "r", "--steps", "0", "--store", server.store)
         assert done.returncode == 1
         assert "put the run's corpus back" in done.stderr
+
+
+def test_the_page_has_every_key_with_its_default() -> None:
+    page = (Path(__file__).parents[2] / "deploy/README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|", page.partition("## SERVER.toml")[2], re.MULTILINE)
+    listed = {key: default for keys, default in rows for key in re.findall(r"`(\w+)`", keys)}
+    missing = {key for table in _TABLES.values() for key in table} - listed.keys()
+    assert not missing
+    config = ServerConfig(place="", listen="127.0.0.1:1", store="sqlite:///c.db")
+    for key in ("concurrent_calls", "changes_per_second", "grace_seconds", "allow_insecure", "reflection"):
+        assert listed[key] == str(getattr(config, key)).lower()
+    assert listed["bad_blocks"].startswith(f'`"{config.bad_blocks}"')
+    sizes = {"MiB": 1 << 20, "GiB": 1 << 30}
+    for key in ("message_bytes", "share_bytes"):
+        number, unit = listed[key].split()
+        assert int(number) * sizes[unit] == getattr(config, key)
+    drift = DriftSettings()
+    assert listed["enabled"] == f"true, {drift.steps}, {drift.one_in}, {drift.least}, {drift.rows}, {drift.duty}"
