@@ -214,10 +214,15 @@ def test_tensors_have_the_same_labels(server: ServerProcess, run: str) -> None:
     assert (HostMaker().make("labels", batch).numpy() == batch.labels).all()
 
 
+def shard_of(manifest: Path, domain: str) -> str:
+    """What masks call the only shard of a domain."""
+    record = next(each for each in Corpus.open(manifest).manifest.domains if each.name == domain).generations[0][0]
+    return f"{record.folder}/{record.shard.file}"
+
+
 def damage(manifest: Path, domain: str) -> str:
     """Flips a bit in the ids of the only shard of a domain; returns what masks call the shard."""
-    record = next(each for each in Corpus.open(manifest).manifest.domains if each.name == domain).generations[0][0]
-    name = f"{record.folder}/{record.shard.file}"
+    name = shard_of(manifest, domain)
     path = manifest.parent / name
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -259,6 +264,28 @@ def test_a_bad_shard_goes_into_quarantine(tmp_path: Path, corpus: Path, own_corp
         state["plan_hash"] = batches[-6].next_plan_hash.hex()
         with read(server, "r", job="again", state=state) as loader:
             assert digests(list(loader)) == {step: served[step] for step in range(STEPS - 5, STEPS)}
+
+
+@pytest.mark.parametrize("where", ["first block", "size"])
+def test_a_shard_that_goes_bad_while_the_server_is_down_goes_into_quarantine(
+    tmp_path: Path, own_corpus: Path, where: str
+) -> None:
+    """What opening finds is left to the first step that reads the shard; nothing was sealed that needs it."""
+    run = write_run(tmp_path, own_corpus, steps=STEPS, lead=4, seq_len=64)
+    with serving(tmp_path, [run], extra='bad_blocks = "quarantine"') as server, Raw(server.address) as raw:
+        server.stop()
+        name = shard_of(own_corpus, "b")
+        path = own_corpus.parent / name
+        content = bytearray(path.read_bytes())
+        content[100] ^= 1
+        path.write_bytes(content if where == "first block" else content[: len(content) // 2])
+        server.start()
+        with read(server, "r") as loader:
+            batches = list(loader)
+        (event,) = raw("ListEvents", run="r").events
+        assert (event.author, event.from_step, list(event.mask.values)) == ("server", 0, [name])
+        assert all(batch.emptied.tolist() == [n == "b" for n in batch.names] for batch in batches)
+        assert [batch.step for batch in batches] == list(range(STEPS))
 
 
 def test_without_the_policy_the_seal_stops(tmp_path: Path, own_corpus: Path) -> None:
