@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,9 @@ def test_every_package_is_listed() -> None:
         if path.is_dir() and any(path.glob("*.py")) and "target" not in path.parts
     }
     assert found == listed
+
+
+def test_no_two_tests_have_one_name() -> None:
+    """They have no packages: pytest would import the first and refuse the second, and a run of one folder hides it."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
+    assert [name for name, count in names.items() if count > 1] == []

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from headrace.proto.errors import HeadraceError, UsageError
 from headrace.server.service.logs import Json, Logfmt, Text, remedy_of, told
-from rig import HEADRACE, Raw, ServerProcess, Trainer, headrace, serving, write_run
+from rig import Raw, ServerProcess, Trainer, headrace, serving, write_run
 
 
 def record(message: str, *args: object, **extra: Any) -> logging.LogRecord:
@@ -59,24 +60,17 @@ def events(server: ServerProcess, name: str) -> list[dict[str, Any]]:
     return [line for line in lines(server) if line.get("event") == name]
 
 
-@pytest.fixture
-def json_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    import rig
-
-    monkeypatch.setattr(rig, "HEADRACE", [*HEADRACE[:2], _LOGGING])
-
-
 _LOGGING = """
 import sys
 from headrace.client.cli.main import run
 sys.argv[2:2] = ["--log-format", "json"]
 run()
 """
+PROGRAM = [sys.executable, "-c", _LOGGING]
 
 
-@pytest.mark.usefixtures("json_server")
 def test_what_happens_to_a_run_is_one_line_each(tmp_path: Path, corpus: Path) -> None:
-    with serving(tmp_path, [write_run(tmp_path, corpus)]) as server:
+    with serving(tmp_path, [write_run(tmp_path, corpus)], program=PROGRAM) as server:
         with Raw(server.address) as raw:
             trainer = Trainer(raw).open().take(5)
             raw("SetWeights", run="r", weights={"a": 0.4, "b": 0.3, "c": 0.3}, author="ann", reason="try\nthis")
@@ -103,9 +97,8 @@ def test_what_happens_to_a_run_is_one_line_each(tmp_path: Path, corpus: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.environ.get("HEADRACE_SLOW") != "1", reason="waits 10 s for SQLite; run with HEADRACE_SLOW=1")
-@pytest.mark.usefixtures("json_server")
 def test_a_store_that_goes_is_told_once_and_its_return_too(tmp_path: Path, corpus: Path) -> None:
-    with serving(tmp_path, [write_run(tmp_path, corpus)]) as server, Raw(server.address) as raw:
+    with serving(tmp_path, [write_run(tmp_path, corpus)], program=PROGRAM) as server, Raw(server.address) as raw:
         trainer = Trainer(raw).open().take(3)
         with _Holder(tmp_path / "control.db"):
             lease = {"run_id": trainer.opened.run_id, "lease": trainer.opened.lease}
