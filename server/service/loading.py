@@ -78,14 +78,11 @@ def planned(text: str, *, place: str, base_dir: str, corpora: Corpora | None = N
 
 
 class Opener:
-    """Opens runs of one store: views by name, each with its corpus. `folders` says where a run's files lie here.
+    """Opens runs of one store: views by name, each with its corpus. `folders` says where a run's files lie here."""
 
-    With `quarantine` damage of a shard does not keep a corpus from being opened; it is found when the shard is read.
-    """
-
-    def __init__(self, store: Store, *, quarantine: bool = False) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self.corpora = Corpora(self._quarantined, any_damage=quarantine)
+        self.corpora = Corpora(self._quarantined)
         self.folders: dict[str, str] = {}
         self._verified: dict[str, tuple[log.Event, ...]] = {}  # logs by run id
 
@@ -176,31 +173,19 @@ def _check_digest(run: RunRecord, spec: RunSpec, corpus: Corpus, path: Path) -> 
 class Corpora:
     """Corpora that are open, by path: runs on one corpus share its maps and its checked blocks."""
 
-    def __init__(self, quarantined: Callable[[], frozenset[str]] = frozenset, *, any_damage: bool = False) -> None:
+    def __init__(self, quarantined: Callable[[], frozenset[str]] = frozenset) -> None:
         self._open: dict[Path, Corpus] = {}
         self._quarantined = quarantined
-        self._any_damage = any_damage
 
     def open(self, path: Path) -> Corpus:
-        """The corpus of this manifest. Damage in a shard that is in quarantine does not keep it from being opened,
-        with `any_damage` none that can be left to who reads the shard."""
+        """The corpus of this manifest; damage in a shard that is in quarantine does not keep it from being opened."""
         real = path.resolve()
         if real not in self._open:
             try:
                 self._open[real] = Corpus.open(real)
             except DamagedShardError:
-                self._open[real] = self._open_around(real, self._quarantined())
+                self._open[real] = Corpus.open(real, quarantine=self._quarantined())
         return self._open[real]
-
-    def _open_around(self, real: Path, bad: frozenset[str]) -> Corpus:
-        while True:
-            try:
-                return Corpus.open(real, quarantine=bad)
-            except DamagedShardError as error:
-                name = Path(error.path.removesuffix(".index")).relative_to(real.parent).as_posix()
-                if not self._any_damage or name in bad:
-                    raise
-                bad |= {name}
 
     def forget(self, path: Path) -> None:
         """Opens the corpus of this manifest anew when it is asked for next; whoever has it open keeps it."""

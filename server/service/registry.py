@@ -23,7 +23,7 @@ class Registry:
         self.store = store
         self._bad_blocks = bad_blocks
         self.on_built: Callable[[float], None] = lambda seconds: None
-        self.opener = Opener(store.store, quarantine=bad_blocks == "quarantine")
+        self.opener = Opener(store.store)
         self._by_name: dict[str, RunHandle] = {}
         self._opening = asyncio.Lock()
         self.refused: dict[str, HeadraceError] = {}  # runs of the configuration that cannot be opened here, and why

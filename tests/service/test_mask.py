@@ -266,28 +266,6 @@ def test_a_bad_shard_goes_into_quarantine(tmp_path: Path, corpus: Path, own_corp
             assert digests(list(loader)) == {step: served[step] for step in range(STEPS - 5, STEPS)}
 
 
-@pytest.mark.parametrize("where", ["first block", "size"])
-def test_a_shard_that_goes_bad_while_the_server_is_down_goes_into_quarantine(
-    tmp_path: Path, own_corpus: Path, where: str
-) -> None:
-    """What opening finds is left to the first step that reads the shard; nothing was sealed that needs it."""
-    run = write_run(tmp_path, own_corpus, steps=STEPS, lead=4, seq_len=64)
-    with serving(tmp_path, [run], extra='bad_blocks = "quarantine"') as server, Raw(server.address) as raw:
-        server.stop()
-        name = shard_of(own_corpus, "b")
-        path = own_corpus.parent / name
-        content = bytearray(path.read_bytes())
-        content[100] ^= 1
-        path.write_bytes(content if where == "first block" else content[: len(content) // 2])
-        server.start()
-        with read(server, "r") as loader:
-            batches = list(loader)
-        (event,) = raw("ListEvents", run="r").events
-        assert (event.author, event.from_step, list(event.mask.values)) == ("server", 0, [name])
-        assert all(batch.emptied.tolist() == [n == "b" for n in batch.names] for batch in batches)
-        assert [batch.step for batch in batches] == list(range(STEPS))
-
-
 def test_without_the_policy_the_seal_stops(tmp_path: Path, own_corpus: Path) -> None:
     run = write_run(tmp_path, own_corpus, steps=STEPS, lead=4, seq_len=64)
     quick = Settings(stall_timeout=5, open_timeout=30, backoff=0.01, backoff_max=0.2)
