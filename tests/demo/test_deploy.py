@@ -62,6 +62,7 @@ def started(script: str, folder: Path) -> Iterator[None]:
         assert [server.wait(30) for server in servers] == [0] * len(servers)
 
 
+@pytest.mark.timeout(600)  # certificates, a PostgreSQL, two servers and every command of the page
 def test_from_nothing_to_two_replicas_that_know_their_clients(
     folder: Path, ports: dict[str, str], postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
