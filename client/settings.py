@@ -55,8 +55,8 @@ class Settings:
     message_bytes       rows are asked for in ranges of about this size (and never more than the server allows)
     backoff, backoff_max  first and longest pause between two tries; each pause is random between 0 and its bound
     keepalive, keepalive_timeout  an idle or silent connection is asked after so long whether it lives, and given up
-                        when no answer comes; their sum is below the pauses of a TCP that has sent in vain for 5 s, so
-                        a network that comes back is noticed at once; servers refuse to be asked more often than
+                        when no answer comes: before TCP, which doubles its pauses, has come to pause for seconds, so
+                        that a network that comes back is noticed at once; servers refuse to be asked more often than
                         every second
     stream              rows come over one stream where the server offers it, else each range by a call of its own
     share               on one host (an address of loopback, or a Unix socket) the ids of a stream come through memory

@@ -64,7 +64,7 @@ def loader(address: str, run: str, *, share: bool = True, **more: Any) -> Loader
 
 
 def mapped(pid: int | str = "self") -> list[str]:
-    """Mappings of shared memory in a process, but for what tests before this one have left to the garbage collector."""
+    """Mappings of shared memory in a process, but for those that were there when the test began."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return [line for line in lines if "/memfd:headrace" in line and line not in _before]
 
