@@ -223,7 +223,7 @@ def test_domains_of_a_tree_match_exactly(cases: Path, root: Path, build: Build) 
     names = ["code", "code_py", "co", "CODE"]
     corpus = build("".join(f'[[domain]]\nname = "{name}"\nfiles = ["tree/{name}/*.jsonl"]\n' for name in names))
     assert {name: corpus.documents(name) for name in names} == {"code": 3, "code_py": 5, "co": 7, "CODE": 2}
-    with pytest.raises(ConfigError, match="`code ` is no name"):
+    with pytest.raises(ConfigError, match="`code ` cannot be a `name`"):
         spec_of(root, '[[domain]]\nname = "code "\nfiles = ["tree/code /*.jsonl"]\n')
 
 
