@@ -57,7 +57,7 @@ class Settings:
     keepalive, keepalive_timeout  an idle or silent connection is asked after so long whether it lives, and given up
                         when no answer comes: before TCP, which doubles its pauses, has come to pause for seconds, so
                         that a network that comes back is noticed at once; servers refuse to be asked more often than
-                        every second
+                        four times a second
     stream              rows come over one stream where the server offers it, else each range by a call of its own
     share               on one host (an address of loopback, or a Unix socket) the ids of a stream come through memory
                         that the server shares, at most `in_flight` + 1 times `message_bytes` of it

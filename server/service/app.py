@@ -67,7 +67,8 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    # Without it a client that is idle may ask whether the server lives once in five minutes, and is hung up on.
+    ("grpc.http2.min_ping_interval_without_data_ms", 250),
     ("grpc.max_receive_message_length", REQUEST_BYTES),
     # What bounds a message is `message_bytes`, which counts ids; edges come on top, and one row is always sent.
     ("grpc.max_send_message_length", 256 << 20),

@@ -185,7 +185,7 @@ def test_many_partitions_from_the_real_server(path: Partition, tmp_path: Path, p
     steps, backs = 2_000, []
     corpus = build_small_corpus(tmp_path)
     run = write_run(tmp_path, corpus, steps=steps)
-    # The server takes a client that asks more often than every second whether it lives for a hostile one.
+    # The server takes a client that asks more often than four times a second whether it lives for a hostile one.
     settings = replace(QUICK, call_timeout=1, keepalive=2, keepalive_timeout=1)
     with really_serving(path, tmp_path, run) as address, Loader(address, "r", job="j", settings=settings) as loader:
         trainer = Trainer(loader, 0.005)

@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +223,18 @@ def test_observers_follow_what_is_sealed(runs: Runs) -> None:
                 assert [next(observer).step for _ in range(10)] == list(range(step - 9, step + 1))
         assert next(trainer, None) is None
         assert next(observer, None) is None
+
+
+def test_a_trainer_that_pauses_keeps_its_connection(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+    """While it validates or saves nothing is asked for, and keepalive goes on: a server that took the pings for an
+    attack would hang up after the fourth."""
+    name = runs.make("pauses")
+    settings = replace(QUICK, keepalive=0.55)
+    with caplog.at_level("INFO", "headrace.client"), Loader(runs.server.address, name, settings=settings) as loader:
+        next(loader)
+        time.sleep(3.5)
+        assert next(loader).step == 1
+        assert loader.stats.retries == 0, caplog.text
 
 
 def test_losses_are_taken(runs: Runs) -> None:

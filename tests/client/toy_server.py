@@ -35,7 +35,7 @@ from headrace.proto.v1 import data_pb2, data_pb2_grpc
 
 DOMAINS = ("code", "deu", "fra")
 # Tests shorten keepalive far below what a server should stand.
-OPTIONS = (("grpc.so_reuseport", 0), ("grpc.http2.min_recv_ping_interval_without_data_ms", 10))
+OPTIONS = (("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 10))
 PAD = 0
 
 
