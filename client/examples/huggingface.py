@@ -11,9 +11,8 @@ import torch
 from headrace.client.examples.common import Options, main, trace
 from headrace.client.launch import ranks_from_env
 from headrace.client.torch import Loader
-from headrace.client.torch.trainers.huggingface import StreamBatches, StreamTrainerMixin
+from headrace.client.torch.trainers.huggingface import StreamBatches, StreamTrainerMixin, newest_checkpoint
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
 
 class StreamTrainer(StreamTrainerMixin, Trainer):
@@ -55,9 +54,7 @@ def train(chosen: Options) -> None:
             use_cpu=not torch.cuda.is_available(),
         )
         trainer = StreamTrainer(LlamaForCausalLM(config), arguments, stream=stream, callbacks=[Trace(chosen)])
-        trainer.train(
-            resume_from_checkpoint=get_last_checkpoint(str(chosen.folder)) if chosen.folder.exists() else None
-        )
+        trainer.train(resume_from_checkpoint=newest_checkpoint(chosen.folder))
 
 
 if __name__ == "__main__":

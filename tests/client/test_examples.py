@@ -1,4 +1,4 @@
-"""The examples train for real: they are killed, and started again at another world size."""
+"""The examples train for real, on the real server: they are killed, and started again at another world size."""
 
 from __future__ import annotations
 
@@ -7,24 +7,37 @@ import os
 from pathlib import Path
 
 import pytest
-from toy_server import Toy, ToyServer
+from rig import planned_digests, serving, write_run
 from training import assert_trained_as_planned, first_steps, start, torchrun
 
 SLOW = [pytest.mark.slow, pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")]
-TOY = Toy(shapes=((14, 8, 16), (10, 16, 8)), vocabulary=2_000)
-# torchtitan trains at one sequence length.
-EVEN = Toy(shapes=((24, 8, 16),), vocabulary=500)
 TITAN = str(Path(__file__).with_name("titan_program.py"))
+ENDLESS = 100_000
+# Most trainers go on over a phase with other rows; torchtitan trains at one sequence length.
+RAMP_AT = 30
+RAMP = f"""[[phase]]
+name = "longer"
+steps = {ENDLESS}
+seq_len = 32
+batch = 16
+weights = {{ a = 0.2, b = 0.3, c = 0.5 }}
+"""
+
+
+def spec(folder: Path, corpus: Path, *, ramp: bool) -> Path:
+    path = write_run(folder, corpus, steps=RAMP_AT if ramp else ENDLESS, seq_len=16, batch=8)
+    path.write_text(path.read_text() + RAMP * ramp)
+    return path
 
 
 def case(
-    example: str, ranks: int, later: int, *, needs: str = "torch", slow: bool = True, toy: Toy = TOY, program: str = ""
+    example: str, ranks: int, later: int, *, needs: str = "torch", slow: bool = True, ramp: bool = True, path: str = ""
 ) -> object:
     marks = list(SLOW) if slow else []
     if importlib.util.find_spec(needs) is None:
         marks.append(pytest.mark.skip(reason=f"{needs} is not installed (`make trainers` installs it)"))
-    module = program or f"headrace.client.examples.{example}"
-    return pytest.param(module, ranks, later, toy, marks=marks, id=f"{example}-{ranks}-{later}")
+    module = path or f"headrace.client.examples.{example}"
+    return pytest.param(module, ranks, later, ramp, marks=marks, id=f"{example}-{ranks}-{later}")
 
 
 CASES = [
@@ -38,39 +51,41 @@ CASES = [
     case("lightning_fit", 2, 1, needs="lightning"),
     case("accelerate_loop", 2, 1, needs="accelerate"),
     case("accelerate_loop", 1, 2, needs="accelerate"),
-    case("torchtitan_train", 2, 1, needs="torchtitan", toy=EVEN, program=TITAN),
-    case("torchtitan_train", 1, 2, needs="torchtitan", toy=EVEN, program=TITAN),
+    case("torchtitan_train", 2, 1, needs="torchtitan", ramp=False, path=TITAN),
+    case("torchtitan_train", 1, 2, needs="torchtitan", ramp=False, path=TITAN),
 ]
 
 
 @pytest.mark.timeout(900)  # some trainers take a minute to import on a busy machine
-@pytest.mark.parametrize(("module", "ranks", "later", "toy"), CASES)
+@pytest.mark.parametrize(("module", "ranks", "later", "ramp"), CASES)
 def test_killed_and_resumed_at_another_world_size(
-    tmp_path: Path, module: str, ranks: int, later: int, toy: Toy
+    tmp_path: Path, corpus: Path, module: str, ranks: int, later: int, ramp: bool
 ) -> None:
-    with ToyServer(toy) as server:
-        server.faults.delay = 0.05
-        with start(module, server, tmp_path, ranks=ranks) as first:
+    with serving(tmp_path, [spec(tmp_path, corpus, ramp=ramp)]) as server:
+        with start(module, server.address, tmp_path, ranks=ranks, steps=ENDLESS) as first:
             first.wait_for_step(8)
             first.kill()
-        assert all(line["step"] < toy.end - 1 for line in first.lines()), "it was not killed in time"
-        server.faults.delay = 0
-        with start(module, server, tmp_path, ranks=later, attempt=1) as second:
+        killed_at = max(line["step"] for line in first.lines())
+        steps = max(killed_at, RAMP_AT) + 12
+        with start(module, server.address, tmp_path, ranks=later, steps=steps, attempt=1) as second:
             second.finish()
-        assert first_steps(second, {process.pid for process in second.processes}) <= {5, 10}
-    assert_trained_as_planned(second, toy)
-    assert server.service.confirmed == toy.end
+        (resumed_at,) = first_steps(second, {process.pid for process in second.processes})
+        # From the newest checkpoint, or the one before if the newest was being written.
+        assert resumed_at % 5 == 0
+        assert max(5, killed_at - 10) <= resumed_at <= killed_at + 1
+        assert_trained_as_planned(second, planned_digests(server.store, "r", f"0:{steps}"))
+        assert "received other bytes" not in server.log.read_text()
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")
-def test_torchrun_starts_the_ranks_again_as_a_newer_attempt(tmp_path: Path) -> None:
-    with ToyServer(TOY) as server:
-        server.faults.delay = 0.03
-        with torchrun("headrace.client.examples.ddp", server, tmp_path, ranks=2, restarts=3) as training:
+def test_torchrun_starts_the_ranks_again_as_a_newer_attempt(tmp_path: Path, corpus: Path) -> None:
+    module, steps = "headrace.client.examples.ddp", 400
+    with serving(tmp_path, [spec(tmp_path, corpus, ramp=True)]) as server:
+        with torchrun(module, server.address, tmp_path, ranks=2, steps=steps, restarts=3) as training:
             training.wait_for_step(8)
             training.kill_a_rank()
             training.finish()
-        assert max(server.service.attempts) >= 1
-    assert_trained_as_planned(training, TOY)
+        assert_trained_as_planned(training, planned_digests(server.store, "r", f"0:{steps}"))
+        assert "job training attempt 1" in server.log.read_text()

@@ -9,6 +9,7 @@ prepared by it. In a loop of your own leave the loader out of `accelerator.prepa
 but would shard a DataLoader over `StreamDataset` again.
 
 The state lies as `headrace.json` in each `checkpoint-N` folder, and batches are never skipped by reading them again.
+One that a crash has left half written is passed over: `resume_from_checkpoint=True` takes the newest that is whole.
 Models of transformers shift labels themselves unless they are given `shift_labels`, which they are.
 
 One optimizer step is one step of the run: make the loader with `micro_batches=args.gradient_accumulation_steps`, and
@@ -27,7 +28,8 @@ from headrace.client.torch.batch import TensorBatch
 from headrace.client.torch.loader import Loader
 from headrace.proto.errors import UsageError
 from torch import Tensor
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Base
@@ -84,9 +86,9 @@ class StreamTrainerMixin(_Base):
         """As `Trainer.train`; with a checkpoint the stream goes on from the state in it."""
         folder = resume_from_checkpoint
         if folder is True:
-            folder = get_last_checkpoint(self.args.output_dir)
+            folder = newest_checkpoint(self.args.output_dir)
             if folder is None:
-                raise UsageError(f"no checkpoint in {self.args.output_dir} to resume from")
+                raise UsageError(f"no whole checkpoint in {self.args.output_dir} to resume from")
         if folder:
             self.stream.load_state_dict(_read(Path(folder) / STATE_FILE))
         return super().train(resume_from_checkpoint=folder or None, **kwargs)
@@ -97,6 +99,16 @@ class StreamTrainerMixin(_Base):
             folder.mkdir(parents=True, exist_ok=True)
             _write(folder / STATE_FILE, self.stream.state_dict())
         super()._save_checkpoint(model, trial)
+
+
+def newest_checkpoint(folder: str | Path) -> str | None:
+    """The newest checkpoint that is whole, or None: Trainer writes its own state last, when the rest is there."""
+    whole = {int(path.parent.name.rpartition("-")[2]): path.parent for path in _last_files(Path(folder))}
+    return str(whole[max(whole)]) if whole else None
+
+
+def _last_files(folder: Path) -> Iterator[Path]:
+    return folder.glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*/{TRAINER_STATE_NAME}")
 
 
 def _read(path: Path) -> Any:
