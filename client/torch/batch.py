@@ -12,6 +12,17 @@ from headrace.client.torch.make import ROW_WISE
 from headrace.client.torch.stage import DeviceStage, HostStage, whole_device
 from torch import Tensor
 
+_MAPPED = (
+    "input_ids",
+    "labels",
+    "position_ids",
+    "document_ids",
+    "cu_seqlens",
+    "loss_mask",
+    "domain",
+    "loss_weight",
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TensorBatch:
@@ -113,8 +124,7 @@ class TensorBatch:
 
     def to_dict(self) -> dict[str, Tensor]:
         """The tensors under their names, for trainers that take a mapping."""
-        names = ("input_ids", "labels", "position_ids", "loss_mask", "domain", "loss_weight")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _MAPPED}
 
     def _tensor(self, name: str) -> Tensor:
         self.stage.wanted.add(name)

@@ -20,8 +20,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 
 def as_mapping(batch: TensorBatch) -> dict[str, Tensor]:
-    """The tensors under their names, with step and segment as 0-d int64."""
-    return batch.to_dict() | {"step": torch.tensor(batch.step), "segment": torch.tensor(batch.segment)}
+    """The tensors under their names; step, segment and max_seqlen as 0-d int64."""
+    numbers = {"max_seqlen": batch.max_seqlen, "step": batch.step, "segment": batch.segment}
+    return batch.to_dict() | {name: torch.tensor(number) for name, number in numbers.items()}
 
 
 class StreamDataset(IterableDataset[dict[str, Tensor]]):

@@ -18,11 +18,14 @@ from torch.distributed.device_mesh import DeviceMesh
 
 # Names that trainers give to the data-parallel dimensions of a mesh, slowest first.
 DATA_DIMENSIONS = ("dp", "dp_replicate", "dp_shard", "ddp", "replicate", "fsdp", "shard", "data")
+# Those of pipeline stages: only the last one has losses.
+PIPELINE_DIMENSIONS = ("pp", "pipe", "pipeline", "stage")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Data-parallel rank of world; `groups` together reduce over all data-parallel ranks; one process is `first`."""
+    """Data-parallel rank of world; `groups` together reduce over all data-parallel ranks; one process is `first`, of
+    each pipeline stage."""
 
     rank: int
     world: int
@@ -62,7 +65,7 @@ def place_in_mesh(mesh: DeviceMesh, dimensions: Sequence[str] | None = None) -> 
     return Place(
         rank=rank,
         world=world,
-        first=not any(coordinate),
+        first=not any(at for name, at in zip(names, coordinate, strict=True) if name not in PIPELINE_DIMENSIONS),
         groups=tuple(mesh.get_group(name) for name in chosen),
     )
 

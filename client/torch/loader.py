@@ -131,9 +131,10 @@ class Loader(Iterator[TensorBatch]):
         losses       unreduced, (R, S) or (R * S,), on any device; what lies under masked labels is not read
         reference    the same of a reference model: then the clamped excess is sent too (DoReMi)
 
-        Call it on all ranks or none: it all-reduces once a step, and one rank sends. With micro-batches call it for
-        each; the sums go out with the last. A loader that was not made by `for_group` or `for_mesh` knows no group and
-        sends the sums of its own rows; the server adds up what ranks send.
+        Call it on all ranks or none (with pipeline stages: on all of the last one): it all-reduces once a step, and one
+        rank sends. With micro-batches call it for each; the sums go out with the last. A domain whose loss is not
+        finite is left out, and a warning says so: training goes on. A loader that was not made by `for_group` or
+        `for_mesh` knows no group and sends the sums of its own rows; the server adds up what ranks send.
         """
         found = self._losses.add(losses, batch, reference)
         if found:

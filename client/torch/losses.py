@@ -6,6 +6,8 @@ Everything stays on the losses' device until the one process that sends reads th
 
 from __future__ import annotations
 
+import logging
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +17,8 @@ from headrace.client.torch.batch import TensorBatch
 from headrace.proto.errors import UsageError
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+log = logging.getLogger("headrace.client")
 
 # Sums have room for domains that join while some ranks do not know them yet.
 _ROOM = 64
@@ -55,6 +59,7 @@ class LossSums:
     first: bool = True
     _step: int = -1
     _sums: Tensor | None = None
+    _warned: bool = False
 
     def add(self, losses: Tensor, batch: TensorBatch, reference: Tensor | None) -> dict[str, DomainLoss] | None:
         """The step's losses by domain, once its last micro-batch was added, and only in the process that sends."""
@@ -71,10 +76,26 @@ class LossSums:
 
     def _read(self, sums: Tensor, batch: TensorBatch, *, with_excess: bool) -> dict[str, DomainLoss]:
         loss_sum, count, excess = sums.tolist()
-        return {
-            name: DomainLoss(
-                loss_sum=loss_sum[index], tokens=round(count[index]), excess_sum=excess[index] if with_excess else None
+        found, odd = {}, []
+        for index, name in enumerate(batch.domain_names):
+            if not (math.isfinite(loss_sum[index]) and math.isfinite(excess[index])):
+                odd.append(name)
+            elif count[index]:
+                found[name] = DomainLoss(
+                    loss_sum=loss_sum[index],
+                    tokens=round(count[index]),
+                    excess_sum=excess[index] if with_excess else None,
+                )
+        self._warn(batch.step, odd)
+        return found
+
+    def _warn(self, step: int, odd: list[str]) -> None:
+        """Once, until all are finite again. An overflow must not end a training that its loss scaler mends."""
+        if odd and not self._warned:
+            log.warning(
+                "step %d: the losses of %s are not finite and are not reported, nor those of later steps until they "
+                "are finite again",
+                step,
+                ", ".join(f"`{name}`" for name in odd),
             )
-            for index, name in enumerate(batch.domain_names)
-            if count[index]
-        }
+        self._warned = bool(odd)

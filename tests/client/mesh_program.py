@@ -28,6 +28,15 @@ assert place.first == (dist.get_rank() == 0)
 assert (place_in_group().rank, place_in_group().world) == (dist.get_rank(), 4)
 flat = place_in_mesh(mesh, ["dp_shard", "tp"])
 assert (flat.rank, flat.world) == (2 * data + tensor, 4)
+wide = place_in_mesh(init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp_replicate", "dp_shard")))
+assert (wide.rank, wide.world, wide.first) == (dist.get_rank(), 4, dist.get_rank() == 0)
+total = torch.tensor(float(dist.get_rank()))
+for group in wide.groups:
+    dist.all_reduce(total, group=group)
+assert total == 0 + 1 + 2 + 3
+# The last pipeline stage has the losses, so a process of it is to send them.
+staged = place_in_mesh(init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp")))
+assert (staged.rank, staged.world, staged.first) == (dist.get_rank() % 2, 2, dist.get_rank() in (0, 2))
 for wrong in (["pp"], []):
     with pytest.raises(UsageError, match="dp_shard, tp"):
         place_in_mesh(mesh, wrong)

@@ -74,6 +74,26 @@ def test_sums_by_domain_ignore_what_has_no_label() -> None:
             domain_sums(torch.zeros(3), batch)
 
 
+def test_a_step_that_overflows_does_not_end_the_training(caplog: pytest.LogCaptureFixture) -> None:
+    """Half of a loss scaler's work is steps that overflow: what is finite is reported, the rest is told once."""
+    losses = Losses()
+    with hearing(losses) as server, Loader(server.address, "toy", job="j") as loader:
+        for step, batch in enumerate(loader):
+            per_token = torch.ones(batch.labels.shape)
+            if 2 <= step < 5:
+                per_token[batch.domain == 0] = (torch.nan, torch.inf, -torch.inf)[step - 2]
+            loader.report(per_token, batch)
+    told = [record.getMessage() for record in caplog.records if "not finite" in record.getMessage()]
+    assert len(told) == 1
+    assert "step 2: the losses of `code`" in told[0]
+    assert len(losses.reports) == TOY.end
+    for report in losses.reports:
+        expected = {name: count for name, count in labelled_tokens(report.step).items() if count}
+        if 2 <= report.step < 5:
+            del expected["code"]
+        assert {loss.domain: loss.loss_sum for loss in report.losses} == expected
+
+
 def test_a_loss_that_is_not_finite_is_refused_by_name() -> None:
     for wrong in ({"loss_sum": float("nan"), "tokens": 1}, {"loss_sum": 1.0, "tokens": 0}):
         with pytest.raises(UsageError, match=r"finite|tokens"):

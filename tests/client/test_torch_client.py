@@ -89,6 +89,20 @@ def test_dataset_in_a_plain_data_loader_goes_on_where_it_was() -> None:
     assert rest == again == list(range(5, 12))
 
 
+def test_a_mapping_holds_all_that_a_trainer_may_ask() -> None:
+    with ToyServer() as server:
+        dataset = StreamDataset(server.address, "toy", mode="observe")
+        for item in islice(DataLoader(dataset, batch_size=None), 5):
+            batch = dataset.newest
+            assert batch is not None
+            numbers = {"step": batch.step, "segment": batch.segment, "max_seqlen": batch.max_seqlen}
+            assert {name: int(item[name]) for name in numbers} == numbers
+            tensors = {"input_ids", "labels", "position_ids", "document_ids", "cu_seqlens", "loss_mask", "domain"}
+            assert set(item) == {*numbers, *tensors, "loss_weight"}
+            assert all(torch.equal(item[name], getattr(batch, name)) for name in (*tensors, "loss_weight"))
+        dataset.loader.close()
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 def test_state_through_torch_save_and_checkpoint(tmp_path: Path) -> None:
     with ToyServer() as server:
