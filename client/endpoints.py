@@ -30,6 +30,7 @@ importlib.import_module("grpc._channel")
 
 _SERVICE = "/headrace.v1.DataService/"
 _LARGEST_PORT = 65_535
+_SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:")
 _LOOPBACK = ("127.", "localhost", "[::1]", "unix:", "ipv4:127.", "ipv6:[::1]")
 
 _OPTIONS: tuple[tuple[str, Any], ...] = (
@@ -248,12 +249,18 @@ def check_addresses(addresses: Sequence[str], *, tls: Tls | None, token_file: Pa
     if not addresses:
         raise UsageError("endpoint: no address given; give host:port, or several")
     for address in addresses:
-        if not address or "://" in address.removeprefix("dns://") or any(c.isspace() for c in address):
+        if (
+            not address
+            or "://" in address.removeprefix("dns://").removeprefix("unix://")
+            or any(map(str.isspace, address))
+        ):
             raise UsageError(f"endpoint {address!r} is not an address; give host:port, e.g. 127.0.0.1:7750")
         if not address.startswith("unix:") and not _has_port(address):
             raise UsageError(
                 f"endpoint {address!r} has no port from 0 to {_LARGEST_PORT}; give host:port, e.g. 127.0.0.1:7750"
             )
+        if address.count(":") > 1 and not address.startswith(_SCHEMES) and "]:" not in address:
+            raise UsageError(f"endpoint {address!r}: an IPv6 address stands in brackets, as in [::1]:7750")
         if token_file and not tls and not is_local(address):
             raise UsageError(f"endpoint {address!r}: a token is sent only over TLS or to this machine; give tls=")
 

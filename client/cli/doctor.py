@@ -194,7 +194,8 @@ def server_checks(endpoints: Endpoints, address: str, runs: tuple[str, ...]) -> 
     yield ok("runs", ", ".join(known) or "the server has none")
     served = [run for run, refused in known.items() if not refused]
     if served:
-        yield clock(endpoints, served[0])
+        yield _attempt_check("version", lambda: version(_look(endpoints, served[0]).server_version))
+        yield _attempt_check("clock", lambda: clock(endpoints, served[0]))
         yield _attempt("memory", "see the server's log", lambda: _memory(endpoints, served[0]))
     for run in runs or tuple(known):
         remedy = f"known runs: {', '.join(known)}" if run not in known else "see the server's log"
@@ -210,7 +211,9 @@ def _attempt(name: str, remedy: str, step: Callable[[], str]) -> Check:
 
 def _reach(address: str) -> str:
     """Resolves and connects with plain sockets, so that a failure is told from one of TLS or gRPC."""
-    plain = address.removeprefix("dns:///")
+    plain = address
+    for scheme in ("dns:///", "dns:", "ipv4:", "ipv6:"):
+        plain = plain.removeprefix(scheme)
     if plain.startswith("unix:"):
         return "a socket of this machine"
     host, _, port = plain.rpartition(":")
@@ -256,13 +259,30 @@ def _look(endpoints: Endpoints, run: str) -> Opened:
     return open_run(endpoints, opening, timeout=10)
 
 
+def _attempt_check(name: str, step: Callable[[], Check]) -> Check:
+    try:
+        return step()
+    except HeadraceError as error:
+        return Check(name=name, status="fail", found=str(error), remedy="see the server's log")
+
+
+def version(told: str) -> Check:
+    """The server's version against this one."""
+    ours = _version("headrace")
+    if told == ours:
+        return ok("version", f"the server is {told} too")
+    return Check(
+        name="version",
+        status="warn",
+        found=f"the server is {told}, this client {ours}: what only one of them knows is refused or not used",
+        remedy=f"install headrace {told} here, or {ours} there",
+    )
+
+
 def clock(endpoints: Endpoints, run: str) -> Check:
     """The server's clock against this one. Nothing depends on it but logs that are to be laid side by side."""
     begin = time.time()
-    try:
-        told = _look(endpoints, run).server_time_us / 1e6
-    except HeadraceError as error:
-        return Check(name="clock", status="fail", found=str(error), remedy="see the server's log")
+    told = _look(endpoints, run).server_time_us / 1e6
     end = time.time()
     if not told:
         return ok("clock", "the server is older and does not tell its time")

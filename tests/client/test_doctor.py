@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 
 import grpc
@@ -68,6 +69,25 @@ def test_a_server_that_is_well() -> None:
     assert isinstance(missing.exception, HeadraceError)
     found = json.loads(missing.stdout)["checks"][-1]
     assert (found["name"], found["status"], found["remedy"]) == ("run other", "fail", "known runs: toy")
+
+
+def test_a_server_of_another_version_is_named() -> None:
+    with ToyServer(setup=well) as server:
+        found = {check["name"]: check for check in json.loads(doctor("--server", server.address).stdout)["checks"]}
+    assert found["version"]["status"] == "warn"
+    assert "the server is toy, this client" in found["version"]["found"]
+    assert module.version(importlib.metadata.version("headrace")).status == "ok"
+
+
+def test_every_way_to_write_an_address() -> None:
+    with ToyServer(setup=well) as server:
+        for address in (server.address, f"dns:///{server.address}", f"ipv4:{server.address}"):
+            assert statuses(doctor("--server", address))["run toy"] == "ok"
+    with ToyServer(host="[::1]", setup=well) as server:
+        for address in (server.address, f"ipv6:{server.address}"):
+            assert statuses(doctor("--server", address))["run toy"] == "ok"
+        bare = doctor("--server", server.address.replace("[", "").replace("]", ""))
+    assert "in brackets" in str(bare.exception)
 
 
 @pytest.mark.parametrize(("ahead", "status"), [(0.0, "ok"), (90.0, "warn"), (-90.0, "warn"), (None, "ok")])

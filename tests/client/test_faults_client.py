@@ -323,7 +323,7 @@ def test_two_loaders_interleave_in_one_process(server: ToyServer) -> None:
             assert np.array_equal(next(one).token_ids, next(two).token_ids), step
 
 
-@pytest.mark.parametrize("address", ["", "http://host:1", "host :1", "127.0.0.1", "host:99999"])
+@pytest.mark.parametrize("address", ["", "http://host:1", "host :1", "127.0.0.1", "host:99999", "::1:7750"])
 def test_odd_addresses_are_refused(address: str) -> None:
     with pytest.raises(UsageError, match="endpoint"):
         Loader(address, "toy")
