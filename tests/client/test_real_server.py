@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -43,8 +44,10 @@ class Runs:
     def __init__(self, server: ServerProcess, corpus: Path, folder: Path) -> None:
         self.server, self._corpus, self._folder = server, corpus, folder
 
-    def make(self, name: str, **changes: Any) -> str:
+    def make(self, name: str, *, only: str = "", **changes: Any) -> str:
         path = write_run(self._folder, corpus=self._corpus, name=name, steps=STEPS, **changes)
+        if only:
+            path.write_text(re.sub(r"weights = .*", f"weights = {{ {only} = 1.0 }}", path.read_text()))
         with Raw(self.server.address) as raw:
             raw("CreateRun", spec_toml=path.read_text(), base_dir=str(self._folder), author="test")
         return name
@@ -108,7 +111,6 @@ def test_world_sizes_change_over_resume_of_resume(runs: Runs) -> None:
 
 
 def test_every_step_can_be_resumed_at(runs: Runs) -> None:
-    """Among them the ends of passes: the smallest domain has fewer windows than the run takes from it."""
     name = runs.make("every")
     planned = runs.planned(name)
     with runs.loader(name, job="whole") as loader:
@@ -123,6 +125,52 @@ def test_every_step_can_be_resumed_at(runs: Runs) -> None:
             assert (batch is None) == (step == STEPS)
             if batch is not None:
                 assert (batch.step, join([batch])) == (step, planned[step])
+
+
+@pytest.mark.parametrize(("batch", "left"), [(5, 0), (4, 1)])
+def test_a_state_at_the_end_of_an_epoch_goes_on_with_the_next(runs: Runs, batch: int, left: int) -> None:
+    """A domain of 25 windows: five batches of five are exactly an epoch, after six of four there is one window left."""
+    name = runs.make(f"epoch-{batch}", only="c", seq_len=240, batch=batch)
+    planned, steps, states = runs.planned(name), 50 // batch, []
+    with runs.loader(name, job="whole") as loader, Raw(runs.server.address) as raw:
+        for _ in range(steps):
+            next(loader)
+            states.append(loader.state_dict())
+        told = [slot for step in range(steps) for slot in raw("Explain", run=name, step=step).slots]
+    passes = [getattr(slot, "pass") for slot in told]
+    assert [slot.index for slot in told] == [index % 25 for index in range(len(told))]
+    assert {slot.window for slot in told[:25]} == set(range(25)), "an epoch holds each window once"
+    end = 25 // batch  # the last step that ends within the first epoch is the one before
+    assert passes[end * batch - 1] == 0
+    assert passes[end * batch : end * batch + 2] == ([0] * left + [1, 1])[:2]
+    with runs.loader(name, job="again") as loader:
+        for step in (end - 1, end, end + 1, steps - 1):
+            loader.load_state_dict(states[step - 1])
+            rest = [next(loader) for _ in range(step, steps)]
+            assert [join([part]) for part in rest] == planned[step:steps]
+
+
+def test_a_state_in_the_middle_of_an_accumulation_names_its_step(runs: Runs) -> None:
+    """Before, between and after the micro-batches of steps on both sides of a swap of weights."""
+    name = runs.make("middle")
+    with runs.loader(name, job="j", micro_batches=4) as loader, Raw(runs.server.address) as raw:
+        states = []
+        for micro in loader:
+            whole = micro.micro == (3, 4)
+            states.append((micro.step + whole, loader.state_dict()))
+            assert loader.state_after(micro) == states[-1][1]
+            if (micro.step, *micro.micro) == (5, 1, 4):
+                raw("SetWeights", run=name, weights={"a": 0.1, "b": 0.1, "c": 0.8}, author="t", reason="test")
+            if micro.step == 12 and whole:
+                break
+    planned = runs.planned(name)
+    with runs.loader(name, job="again", micro_batches=2) as loader:
+        for step, state in states:
+            assert state["next_step"] == step
+            loader.load_state_dict(json.loads(json.dumps(state)))
+            parts = [next(loader), next(loader)]
+            assert [part.micro for part in parts] == [(0, 2), (1, 2)]
+            assert (parts[0].step, join(parts)) == (step, planned[step])
 
 
 def test_a_world_that_does_not_divide_is_refused_naming_the_step(runs: Runs) -> None:
