@@ -7,6 +7,9 @@ PACKAGES := headrace.client headrace.mixer headrace.native headrace.proto headra
 LINKS := client mixer native proto server tokenizer
 RUST := native/Cargo.toml native/Cargo.lock $(shell find native/src -name '*.rs' 2>/dev/null)
 
+# Set in many containers, it makes each process compile all that it imports, torch too; tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test lint types trainers rust pytest proto proto-check constraints bench clean
 
 help:  ## list the targets
