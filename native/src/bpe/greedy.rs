@@ -260,12 +260,15 @@ mod tests {
                 strings[right as usize].clone(),
             ]
             .concat();
+            if strings.contains(&string) || string.len() >= 40 {
+                continue;
+            }
             let mut tried = merges.clone();
             tried.push((left, right, strings.len() as u32));
             let ranks = Ranks::new(byte_ids, &tried).unwrap();
             let mut out = Vec::new();
             merge_long(&string, &ranks, &mut Scratch::default(), &mut out);
-            if out == [strings.len() as u32] && !strings.contains(&string) && string.len() < 40 {
+            if out == [strings.len() as u32] {
                 merges = tried;
                 strings.push(string);
             }
