@@ -53,7 +53,7 @@ rust: setup
 	cd native && cargo test --quiet
 
 pytest: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile  # two processes, each with servers and stores of its own
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # two processes, each with servers and stores of its own
 
 proto: setup  ## regenerate the gRPC code (committed) from proto/v1/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Iheadrace/proto=proto --python_out=build/src --pyi_out=build/src --grpc_python_out=build/src proto/v1/*.proto
