@@ -49,11 +49,8 @@ class Offline:
             self._views[name] = self._opener.view(name)
         return self._views[name]
 
-    def runs(self) -> list[pb.RunInfo]:
-        return [self.run(run.name) for run in self.store.runs()]
-
-    def refused(self) -> dict[str, str]:
-        return {}  # a store serves none
+    def runs(self) -> pb.ListRunsResponse:
+        return pb.ListRunsResponse(runs=[self.run(run.name) for run in self.store.runs()])
 
     def run(self, name: str) -> pb.RunInfo:
         return run_info(self.view(name))

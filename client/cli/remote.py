@@ -44,13 +44,9 @@ class Remote:
         except grpc.RpcError as error:
             raise from_rpc(error, doing=doing, endpoint=self._address) from None
 
-    def runs(self) -> list[pb.RunInfo]:
+    def runs(self) -> pb.ListRunsResponse:
         answer: pb.ListRunsResponse = self._call("list runs", "ListRuns", pb.ListRunsRequest())
-        return list(answer.runs)
-
-    def refused(self) -> dict[str, str]:
-        answer: pb.ListRunsResponse = self._call("list runs", "ListRuns", pb.ListRunsRequest())
-        return dict(answer.refused)
+        return answer
 
     def run(self, name: str) -> pb.RunInfo:
         answer: pb.GetRunResponse = self._call(f"get run `{name}`", "GetRun", pb.GetRunRequest(run=name))

@@ -64,7 +64,8 @@ def create(spec: Path, dry_run: bool, as_json: bool, target: Target) -> None:
 def list_(as_json: bool, target: Target) -> None:
     """List the runs of a server or store."""
     with open_source(target) as source:
-        runs, refused = source.runs(), source.refused()
+        answer = source.runs()
+    runs, refused = list(answer.runs), dict(answer.refused)
     lines = [line for info in runs for line in info_lines(info)]
     lines += [f"{name}: NOT SERVED by this server: {why}" for name, why in sorted(refused.items())]
     found = [info_dict(info) for info in runs]

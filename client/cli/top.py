@@ -119,11 +119,11 @@ class _Watching:
             if pressed == "n":
                 names = self._source.runs()
                 run = names[(names.index(run) + 1) % len(names)] if run in names else names[0]
-                self._shown, self._first, due = None, 0, 0.0
+                self._first, due = 0, 0.0
             self._scroll(pressed)
 
     def _look(self, run: str) -> None:
-        """The newest figures; while there are none, the last ones and why."""
+        """The newest figures; while there are none, the last ones (of whichever run) and why."""
         try:
             self._shown, self._said = self._source.snapshot(run), ""
         except HeadraceError as error:

@@ -47,8 +47,9 @@ class Web:
         self._opener = urllib.request.build_opener(*handlers)
 
     def runs(self) -> list[str]:
-        """Names of the server's runs."""
-        return [str(name) for name in self._get("/api/runs")["runs"]]
+        """Names of the server's runs: those that it serves, then those that are refused."""
+        answer = self._get("/api/runs")
+        return sorted(map(str, answer["runs"]), key=lambda name: name in answer.get("refused", {}))
 
     def snapshot(self, run: str) -> dict[str, Any]:
         """A run's figures."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.server.watch.values import DomainFigures, LeaseFigures, Note, RunFigures
+from headrace.server.watch.values import DomainFigures, LeaseFigures, Note, RunFigures, Surroundings
 
 OFF_TARGET = 0.02
 """Points of share, as in the alert ShareOffTarget."""
@@ -84,16 +84,21 @@ def judge_run(
     lease: LeaseFigures | None,
     domains: Sequence[DomainFigures],
     drift: Sequence[Mapping[str, Any]],
-    now_us: int,
+    around: Surroundings,
 ) -> list[Note]:
     """What to look at, most urgent first."""
-    found = [*_of_server(run), *_of_domains(run, domains, drift), *_ranks(lease, now_us), *_repeats(domains)]
+    found = [
+        *_of_server(run, around.refused),
+        *_of_domains(run, domains, drift),
+        *_ranks(lease, around.now_us),
+        *_repeats(domains),
+    ]
     found.sort(key=lambda note: LEVELS.index(note.level))
     more = len(found) - MOST_NOTES
     return found if more <= 0 else [*found[:MOST_NOTES], Note(level=found[MOST_NOTES].level, text=f"and {more} more")]
 
 
-def _of_server(run: RunFigures) -> Iterator[Note]:
+def _of_server(run: RunFigures, refused: Mapping[str, str]) -> Iterator[Note]:
     if run.data_error:
         yield Note(level="alarm", text=f"The seal is stuck: {run.data_error}")
     elif run.damage:
@@ -104,6 +109,8 @@ def _of_server(run: RunFigures) -> Iterator[Note]:
     if run.known_until is not None:
         text = f"A generation is not open on this server: no step from {run.known_until} on"
         yield Note(level="alarm", text=text)
+    for name, why in sorted(refused.items()):
+        yield Note(level="alarm", text=f"Run {name} is not served by this server: {why}")
 
 
 def _of_domains(

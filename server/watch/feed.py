@@ -48,8 +48,9 @@ class Shown:
 class Feed:
     """The snapshots of one run."""
 
-    def __init__(self, handle: RunHandle, pool: ThreadPoolExecutor, drift: Drift) -> None:
+    def __init__(self, handle: RunHandle, registry: Registry, pool: ThreadPoolExecutor, drift: Drift) -> None:
         self._handle = handle
+        self._registry = registry
         self._pool = pool
         self._drift = drift
         self._history = History()
@@ -102,6 +103,7 @@ class Feed:
             data_error="" if handle.data_error is None else str(handle.data_error),
             damage=handle.damage,
             steps_per_second=self._pace.steps_per_second,
+            refused=in_words(self._registry.refused),
         )
         drift = self._drift(handle)
         version = 1 if self._shown is None else self._shown.version + 1
@@ -128,6 +130,11 @@ def finite(values: Mapping[str, Any]) -> dict[str, Any]:
 def to_json(value: object) -> bytes:
     """Compact JSON; NaN and infinity, which it does not have, are bugs of ours."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def in_words(refused: Mapping[str, HeadraceError]) -> dict[str, str]:
+    """Refused runs and why, by name."""
+    return {name: str(error) for name, error in sorted(refused.items())}
 
 
 class Pace:
@@ -165,7 +172,7 @@ class Feeds:
         handle = await self._registry.by_name(run)
         held = self._feeds.get(run)
         if held is None or held[0] is not handle:
-            self._feeds[run] = (handle, Feed(handle, self._pool, self._drift))
+            self._feeds[run] = (handle, Feed(handle, self._registry, self._pool, self._drift))
         return self._feeds[run][1]
 
     async def names(self) -> tuple[str, ...]:
@@ -178,6 +185,11 @@ class Feeds:
                 names = tuple(handle.view.run.name for handle in self._registry.handles)
             self._names = (time.monotonic(), names)
         return names
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Runs that this server is to serve and cannot, and why."""
+        return in_words(self._registry.refused)
 
     async def away(self, work: Callable[[], T]) -> T:
         """Work in the thread of the page."""

@@ -3,7 +3,7 @@
 /                                    the page; a browser that must log in is sent to /login
 /metrics                             for Prometheus, which needs scope read like everybody
 /healthz                             200 while the server takes requests, 503 while it starts or stops; for everybody
-/api/runs                            names of runs
+/api/runs                            names of runs, and why some are not served here
 /api/runs/RUN                        snapshot: run, domains, ranks, newest events, what needs a look
 /api/runs/RUN/stream                 the same as server-sent events, whenever it has changed, at most once a second
 /api/runs/RUN/history?domain=NAME    series of some domains over the steps
@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headrace.proto.errors import UnauthenticatedError, UsageError
+from headrace.proto.errors import HeadraceError, UnauthenticatedError, UsageError
 from headrace.server.watch import batch
 from headrace.server.watch.access import Access
 from headrace.server.watch.feed import Feed, Feeds, to_json
@@ -98,11 +98,22 @@ class Routes:
     # -- for machines --------------------------------------------------------------------------------------------
 
     async def health(self, request: Request) -> Response:
-        """Whether the server takes requests."""
+        """Whether the server takes requests, and which runs it does not serve."""
         words = "this server is stopping" if self.streams.stopping.is_set() else self._closed()
         if words:
             return Response(f"{words}\n", status_code=503, headers=PRIVATE, media_type="text/plain")
-        return Response("serving\n", headers=PRIVATE, media_type="text/plain")
+        return Response(f"serving{self._but_not(request)}\n", headers=PRIVATE, media_type="text/plain")
+
+    def _but_not(self, request: Request) -> str:
+        """Runs that are refused here while the others are served: their names for who may look, else their number."""
+        refused = self._feeds.refused
+        if not refused:
+            return ""
+        try:
+            self._judge(request)
+        except HeadraceError:
+            return f", but not {len(refused)} of the runs"
+        return f", but not {', '.join(refused)}"
 
     async def metrics(self, request: Request) -> Response:
         """One scrape at a time, in the thread of the page."""
@@ -142,9 +153,14 @@ class Routes:
     # -- figures -------------------------------------------------------------------------------------------------
 
     async def runs(self, request: Request) -> Response:
-        """The names of all runs, and whether a login may be ended."""
-        names = await self._feeds.names()
-        value = {"version": self._version, "runs": names, "logged_in": bool(credentials(request).session)}
+        """The names of all runs, those that are refused here with the reason, and whether a login may be ended."""
+        refused = self._feeds.refused  # one that never was opened is not in the store
+        value = {
+            "version": self._version,
+            "runs": list(dict.fromkeys((*await self._feeds.names(), *refused))),
+            "refused": refused,
+            "logged_in": bool(credentials(request).session),
+        }
         return await self._json(request, value)
 
     async def run(self, request: Request) -> Response:

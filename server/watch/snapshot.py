@@ -49,7 +49,7 @@ def make_snapshot(
         lease=lease,
         events=events,
         event_count=len(view.events),
-        notes=tuple(judge_run(run, lease, domains, drift, around.now_us)),
+        notes=tuple(judge_run(run, lease, domains, drift, around)),
         drift=tuple(drift),
     )
 

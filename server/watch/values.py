@@ -6,7 +6,7 @@ Parts are of real tokens. Every list is bounded, whatever the size of the run, a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 SCHEMA = 1
@@ -32,6 +32,8 @@ class Surroundings:
     data_error: str = ""
     damage: str = ""
     steps_per_second: float | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Other runs that this server is to serve and cannot, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,10 +46,14 @@ def cut(path: Path) -> Callable[[], object]:
     return lambda: path.write_bytes(whole)
 
 
+def page(server: ServerProcess, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}{path}", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
 def refused(server: ServerProcess, run: str) -> str:
     """The value of `headrace_run_refused` for a run."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as page:
-        lines = page.read().decode().splitlines()
+    lines = page(server, "/metrics").splitlines()
     return next(line.split()[-1] for line in lines if line.startswith(f'headrace_run_refused{{run="{run}"}}'))
 
 
@@ -73,12 +77,22 @@ def test_a_damaged_shard_refuses_its_run_and_serves_the_other(folders: tuple[Pat
         until(lambda: health_of(server, "run/bad") == "NOT_SERVING")
         assert [health_of(server, name) for name in ("", "run/good")] == ["SERVING", "SERVING"]
         assert [refused(server, name) for name in ("bad", "good")] == ["1.0", "0.0"]
+        assert page(server, "/healthz") == "serving, but not bad\n"
+        listed = headrace("run", "list", "--server", server.address)
+        assert (listed.returncode, shard.name in listed.stdout) == (0, True)
+        address = ["--endpoint", f"http://127.0.0.1:{server.metrics_port}"]
+        seen = headrace("top", *address).stdout
+        assert seen.startswith("good  step ")
+        assert "Run bad is not served by this server: " in seen
+        alone = headrace("top", "bad", *address)
+        assert (alone.returncode, shard.name in alone.stderr) == (75, True)
         log = server.log.read_text()
         assert log.count("run bad is not served, the others are: ") == 1
         assert "Traceback" not in log
         mend()
         until(lambda: health_of(server, "run/bad") == "SERVING")
         assert refused(server, "bad") == "0.0"
+        assert page(server, "/healthz") == "serving\n"
         Trainer(raw, run="bad").open().take(5)
         assert "run bad: is served now, after " in server.log.read_text()
 

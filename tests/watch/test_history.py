@@ -12,7 +12,7 @@ import pytest
 from headrace.server.plan.plan import Plan
 from headrace.server.watch.attention import allowed_windows, judge_domains, judge_run
 from headrace.server.watch.history import History, columns, due_tokens, first_stride, origin, stretch, weight_vector
-from headrace.server.watch.values import DomainFigures, PhaseFigures, RunFigures
+from headrace.server.watch.values import DomainFigures, PhaseFigures, RunFigures, Surroundings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "oracle"))
 from random_runs import make_run
@@ -181,16 +181,18 @@ def test_noise_of_the_draw_is_allowed_for() -> None:
 def test_notes_are_most_urgent_first_and_bounded() -> None:
     run = replace(_RUN, store_error="no disk", known_until=120, data_error="bad block")
     many = [domain(f"d{n:03}", cap=4.0, epochs=3.9, tokens=39_000, state="near cap") for n in range(60)]
-    notes = judge_run(run, None, many, (), now_us=0)
+    notes = judge_run(run, None, many, (), Surroundings(now_us=0))
     assert [note.level for note in notes[:3]] == ["alarm"] * 3
     assert len(notes) == 25
     assert notes[-1].text == "and 39 more"
-    assert judge_run(_RUN, None, [domain()], (), now_us=0) == []
+    assert judge_run(_RUN, None, [domain()], (), Surroundings(now_us=0)) == []
 
 
 def test_damage_is_an_alarm_once() -> None:
     """A seal that is stuck names the same damage, so that it is not said twice."""
-    (note,) = judge_run(replace(_RUN, damage="2 found"), None, [domain()], (), now_us=0)
+    (note,) = judge_run(replace(_RUN, damage="2 found"), None, [domain()], (), Surroundings(now_us=0))
     assert (note.level, note.text) == ("alarm", "Blocks failed their checksum: 2 found")
-    (stuck,) = judge_run(replace(_RUN, damage="2 found", data_error="bad block"), None, [domain()], (), now_us=0)
+    (stuck,) = judge_run(
+        replace(_RUN, damage="2 found", data_error="bad block"), None, [domain()], (), Surroundings(now_us=0)
+    )
     assert stuck.text == "The seal is stuck: bad block"

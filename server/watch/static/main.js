@@ -88,13 +88,14 @@ async function start() {
     return;
   }
   const wanted = runInAddress();
-  select.value = known.runs.includes(wanted) ? wanted : known.runs[0];
+  const first = known.runs.find((name) => !(name in known.refused)) ?? known.runs[0];
+  select.value = known.runs.includes(wanted) ? wanted : first;
   select.addEventListener("change", () => {
     history.pushState(null, "", `?run=${encodeURIComponent(select.value)}`);
     open(select.value);
   });
   addEventListener("popstate", () => {
-    select.value = runInAddress() ?? known.runs[0];
+    select.value = runInAddress() ?? first;
     open(select.value);
   });
   open(select.value);
