@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.proto.errors import ConfigError
+from headrace.server.plan.strict import lines_of
 from headrace.server.watch.drift_settings import DriftSettings
 
 _TABLES: dict[str, dict[str, type]] = {
@@ -47,7 +48,15 @@ _WORDS = {
 }
 BAD_BLOCKS = ("fail", "quarantine")
 _LARGEST_PORT = 65_535
-_LARGEST_MESSAGE = 32 << 20
+_NO_BOUND = 1 << 62
+_BOUNDS = {
+    "message_bytes": (1 << 16, 32 << 20, ""),
+    "grace_seconds": (0, _NO_BOUND, ""),
+    "concurrent_calls": (1, _NO_BOUND, ""),
+    "changes_per_second": (0, _NO_BOUND, "; 0 is no limit"),
+    "share_bytes": (0, _NO_BOUND, "; 0 shares no memory"),
+}
+"""Numbers of [server]: least, most, and what to add."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +73,7 @@ class ServerConfig:
     """A server as its file describes it; every path is absolute."""
 
     place: str
+    text: str = field(default="", repr=False)
     listen: str
     store: str
     metrics: str | None = None
@@ -84,35 +94,39 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         for name, address in (("listen", self.listen), ("metrics", self.metrics)):
-            if address is not None and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}", address):
-                raise ConfigError(f"{self.place}: {name} = `{address}` is no HOST:PORT, such as 127.0.0.1:7750")
-            if address is not None and int(address.rpartition(":")[2]) > _LARGEST_PORT:
-                raise ConfigError(f"{self.place}: {name} = `{address}`: a port is at most {_LARGEST_PORT}")
+            if address is not None:
+                self._check_address(name, address)
         if self.metrics == self.listen and not self.listen.endswith(":0"):
-            raise ConfigError(f"{self.place}: metrics = `{self.metrics}` is also `listen`; give it another port")
-        if not 1 << 16 <= self.message_bytes <= _LARGEST_MESSAGE:
-            raise ConfigError(
-                f"{self.place}: message_bytes = {self.message_bytes} is not between {1 << 16} and {_LARGEST_MESSAGE}"
-            )
-        if self.grace_seconds < 0 or self.concurrent_calls < 1:
-            raise ConfigError(f"{self.place}: grace_seconds must be at least 0 and concurrent_calls at least 1")
-        if self.changes_per_second < 0:
-            raise ConfigError(f"{self.place}: changes_per_second must be at least 0, which is no limit")
-        if self.share_bytes < 0:
-            raise ConfigError(f"{self.place}: share_bytes must be at least 0, which shares no memory")
+            raise self._error("metrics", f"metrics = `{self.metrics}` is also `listen`; give it another port")
+        for name, (low, high, hint) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                most = f" and at most {high}" if high < _NO_BOUND else ""
+                raise self._error(name, f"{name} = {value} must be at least {low}{most}{hint}")
         if self.bad_blocks not in BAD_BLOCKS:
-            raise ConfigError(
-                f"{self.place}: bad_blocks = `{self.bad_blocks}` is neither `fail` (the seal stops before the step) "
-                f"nor `quarantine` (the shard is masked from the first unsealed step on)"
+            raise self._error(
+                "bad_blocks",
+                f"bad_blocks = `{self.bad_blocks}` is neither `fail` (the seal stops before the step) nor `quarantine` "
+                f"(the shard is masked from the first unsealed step on)",
             )
-        for name, address in (("listen", self.listen), ("metrics", self.metrics)):
-            if address and self.tls is None and not self.allow_insecure and not is_loopback(address):
-                raise ConfigError(
-                    f"{self.place}: {name} = `{address}` is reachable from other machines and there is no [tls]; give "
-                    f"a certificate, use 127.0.0.1, or write allow_insecure = true if the network is trusted"
-                )
         if self.identities and (self.tls is None or self.tls.client_ca is None):
-            raise ConfigError(f"{self.place}: identities are read from client certificates; [tls] needs client_ca")
+            raise self._error("identities", "identities are read from client certificates; [tls] needs client_ca")
+
+    def _check_address(self, name: str, address: str) -> None:
+        if not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}", address):
+            raise self._error(name, f"{name} = `{address}` is no HOST:PORT, such as 127.0.0.1:7750")
+        if int(address.rpartition(":")[2]) > _LARGEST_PORT:
+            raise self._error(name, f"{name} = `{address}`: a port is at most {_LARGEST_PORT}")
+        if self.tls is None and not self.allow_insecure and not is_loopback(address):
+            raise self._error(
+                name,
+                f"{name} = `{address}` is reachable from other machines and there is no [tls]; give a certificate, "
+                f"use 127.0.0.1, or write allow_insecure = true if the network is trusted",
+            )
+
+    def _error(self, key: str, message: str) -> ConfigError:
+        table = next((name for name, keys in _TABLES.items() if key in keys))
+        return ConfigError(f"{self.place}{_line(self.text, table, key)}: {message}")
 
     @classmethod
     def load(cls, path: Path) -> ServerConfig:
@@ -137,6 +151,7 @@ class ServerConfig:
         fields = {name: value for name, value in server.items() if name not in ("store", "runs", "metrics")}
         return cls(
             place=place,
+            text=text,
             store=_store(server["store"], folder),
             metrics=server.get("metrics") or None,
             runs=tuple(folder / run for run in server.get("runs", ())),
@@ -144,7 +159,7 @@ class ServerConfig:
             tokens=folder / auth["tokens"] if "tokens" in auth else None,
             identities=auth.get("identities"),
             open_metrics=auth.get("open_metrics", False),
-            drift=_drift(tables.get("drift", {}), place),
+            drift=_drift(tables.get("drift", {}), f"{place}{_line(text, 'drift')}"),
             **fields,
         )
 
@@ -206,7 +221,7 @@ def _parse(text: str, place: str) -> dict[str, dict[str, Any]]:
 
 def _check_key(text: str, place: str, table: str, key: str, value: object) -> None:
     kinds = _TABLES[table]
-    where = f"{place}{_line(text, key)}"
+    where = f"{place}{_line(text, table, key)}"
     if key not in kinds:
         near = difflib.get_close_matches(key, kinds, n=1)
         hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(kinds)}"
@@ -218,8 +233,8 @@ def _check_key(text: str, place: str, table: str, key: str, value: object) -> No
         raise ConfigError(f"{where}: {key} must hold strings only")
 
 
-def _line(text: str, key: str) -> str:
-    """`:N` of the first line that names the key, or nothing."""
-    pattern = re.compile(rf"""^\s*\[*\s*["']?{re.escape(key)}["']?\s*[=\].]""")
-    numbers = [number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)]
-    return f":{numbers[0]}" if numbers else ""
+def _line(text: str, *path: str) -> str:
+    """`:N` of the line that names a key, or else its table; nothing where neither begins a line."""
+    lines = lines_of(text)
+    found = next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
+    return f":{found}" if found else ""
