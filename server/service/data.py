@@ -107,6 +107,7 @@ class DataService:
             said = request.confirmation if request.HasField("confirmation") else None
             await self._hear(opened.run, opened.lease, said)
             if request.share_bytes:
+                share.run = opened.run.view.run.name
                 asked.say(self._shares.offer(share, request.share_bytes))
 
         async def answer(wanted: pb.RowRange) -> Answer:

@@ -22,10 +22,14 @@ class NoMemoryError(Exception):
 
 
 class Share:
-    """The memory of one stream, if it has any. `asked` is how much its client would like; a `nonce`: it may have it."""
+    """The memory of one stream, if it has any. `asked` is how much its client would like; a `nonce`: it may have it.
+
+    `run` is the name of the run that the stream is about.
+    """
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
+        self.run = ""
         self.asked = 0
         self.nonce = b""
         self._memory: mmap.mmap | None = None

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from headrace.proto.errors import UsageError
 from headrace.proto.v1 import data_pb2 as pb
+from headrace.server.service.logs import tell, told
 from headrace.server.service.rows import Answer
 from headrace.server.service.share import NoMemoryError, Share
 
@@ -116,6 +117,7 @@ class Shares:
             self._start(self._receive(visitor, places))
 
     async def _receive(self, visitor: socket.socket, places: asyncio.Semaphore) -> None:
+        share = None
         with visitor:
             try:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -123,7 +125,8 @@ class Shares:
                     if share := self._expected.pop(nonce, None):
                         await self._give(visitor, share)
             except (OSError, TimeoutError) as error:
-                logger.info("who came for shared memory was not served: %s", error or "it said nothing")
+                what = f"who came for shared memory was not served: {error or 'it said nothing'}"
+                _tell(logging.INFO, share, what)
             finally:
                 places.release()
 
@@ -132,7 +135,7 @@ class Shares:
             file = await asyncio.to_thread(share.make)
         except NoMemoryError as error:
             self._count("failed")
-            logger.warning("no memory is shared with a client on this host: %s", error)
+            _tell(logging.WARNING, share, f"no memory is shared with a client on this host: {error}")
             visitor.send(str(error).encode())
             return
         try:
@@ -140,3 +143,11 @@ class Shares:
             self._count("given")
         finally:
             os.close(file)
+
+
+def _tell(level: int, share: Share | None, what: str) -> None:
+    """Names the run, where it is known by now whose client it is."""
+    if share is None:
+        logger.log(level, "%s", what, extra=told("share-failed"))
+    else:
+        tell(level, "share-failed", share.run, what)

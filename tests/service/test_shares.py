@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -145,6 +146,16 @@ def test_who_has_no_nonce_is_given_nothing(stream: Stream) -> None:
     assert (words, len(files)) == (b"\0", 1)
     os.close(files[0])
     assert visit(said) == (b"", [])  # once
+
+
+def test_a_client_that_goes_away_while_it_comes_is_told_with_its_run(server: ServerProcess, stream: Stream) -> None:
+    said = offered(stream)
+    with socket.socket(socket.AF_UNIX) as visitor:
+        visitor.connect(f"\0{said.socket}")
+        visitor.shutdown(socket.SHUT_RD)
+        visitor.sendall(said.nonce)
+        until(lambda: "who came for shared memory was not served: [Errno 32]" in server.log.read_text())
+    assert re.search(r"run \S+: who came for shared memory was not served: \[Errno 32\]", server.log.read_text())
 
 
 def test_visitors_that_say_nothing_do_not_keep_others_out(stream: Stream) -> None:

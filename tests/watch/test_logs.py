@@ -6,13 +6,15 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.proto.errors import HeadraceError, UsageError
+from certificates import make_authority, make_certificate
+from headrace.proto.errors import HeadraceError, UnavailableError, UsageError
 from headrace.server.service.logs import Json, Logfmt, Text, remedy_of, told
 from rig import Raw, ServerProcess, Trainer, headrace, serving, write_run
 
@@ -93,6 +95,21 @@ def test_what_happens_to_a_run_is_one_line_each(tmp_path: Path, corpus: Path) ->
         assert (stopped["run"], stopped["step"]) == ("r", 7)
         assert stopped["message"].startswith("run r: stopped with 7 steps confirmed, sealed to 1")
         assert secret not in everything
+
+
+def test_handshakes_that_fail_leave_no_other_text_in_it(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("the openssl command is not on this machine")
+    monkeypatch.delenv("GRPC_VERBOSITY", raising=False)
+    certificate, key = make_certificate(tmp_path, make_authority(tmp_path, "authority"), "server", "IP:127.0.0.1")
+    extra = f'[tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
+    with serving(tmp_path, [write_run(tmp_path, corpus)], extra=extra, program=PROGRAM) as server:
+        with Raw(server.address) as raw, pytest.raises(UnavailableError):
+            raw("GetRun", run="r", timeout=3)
+        server.stop()
+        assert events(server, "created")  # every line is JSON
 
 
 @pytest.mark.slow
