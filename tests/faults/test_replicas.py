@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import os
 import random
+import re
 import signal
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
-from headrace.proto.errors import FencedError, HeadraceError, StaleError, UnavailableError
+from headrace.proto.errors import DeadlineError, FencedError, HeadraceError, StaleError, UnavailableError
 from history import History, check, patiently
 from postgres import PostgresServer
 from rig import Fleet, Raw, ServerProcess, Trainer, planned_digests, serving, write_run
@@ -93,14 +96,23 @@ def test_a_rolling_restart_fails_no_call(run: str, fleet: list[ServerProcess]) -
 
 
 def test_a_server_that_stood_still_serves_nothing_stale(run: str, fleet: list[ServerProcess]) -> None:
-    """It wakes with an old snapshot: what it serves below its old seal is right, above it it asks the store."""
+    """It wakes with an old snapshot: what it serves below its old seal is right, above it it asks the store.
+
+    A change that it was sent meets its deadline, goes to another with the same key, and is in the log once although
+    the one that wakes finds it too.
+    """
+    swap = {"run": run, "weights": GOOD, "idempotency_key": "swap"}
     with Fleet(fleet) as raw, Raw(fleet[0].address) as old:
         trainer = Trainer(raw, run=run).open().take(10)
         fleet[0].pause()
+        with pytest.raises(DeadlineError):
+            old("SetWeights", **swap, timeout=0.5)
         trainer.take(2)
-        step = raw("SetWeights", run=run, weights=GOOD).event.from_step
+        step = raw("SetWeights", **swap).event.from_step
         trainer.take(40)
         fleet[0].go_on()
+        assert old("SetWeights", **swap).event.from_step == step
+        assert [event.sequence for event in old("ListEvents", run=run).events] == [1]
         late = Trainer(old, run=run, digests=dict(trainer.digests), segments=dict(trainer.segments))
         late.opened, late.next_step = trainer.opened, 5
         late.take(45)  # `check` fails if any step differs
@@ -143,17 +155,44 @@ def test_a_newer_attempt_elsewhere_fences_within_a_second(run: str, fleet: list[
             old.fetch(5)
 
 
+def picture(server: ServerProcess, run: str) -> tuple[Any, dict[str, int], list[str]]:
+    """What a server tells of a run: the run with its figures, its ranks' steps, and its series of confirmed steps."""
+    with Raw(server.address) as raw:
+        watched = raw.stream("WatchRun", run=run)
+        told = next(watched)
+        watched.close()
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as page:
+        text = page.read().decode()
+    names = "confirmed_step|seal_step|served_tokens_total|served_share_ratio|domain_epochs|window_share_ratio"
+    series = [line for line in text.splitlines() if re.match(rf'headrace_({names}){{.*run="{run}"', line)]
+    return told, {rank.label: rank.next_step for rank in told.ranks}, series
+
+
 def test_every_server_says_the_same_within_a_second(run: str, fleet: list[ServerProcess]) -> None:
+    """Confirmed and seal, realized figures, events, ranks and how far behind they are; and what `/metrics` has."""
     with Fleet(fleet) as raw:
-        trainer = Trainer(raw, run=run).open().take(30)
-        trainer.settle()
-        time.sleep(1.5)
-        infos = []
-        for server in fleet:
-            with Raw(server.address) as one:
-                infos.append(next(info for info in one("ListRuns").runs if info.name == run))
-        assert all(info == infos[0] for info in infos)
-        assert infos[0].confirmed == 30
+        fast = Trainer(raw, run=run, world=2, rank="0").open()
+        slow = Trainer(raw, run=run, world=2, rank="1").open()
+        late = []
+        for turn in range(3):
+            raw("SetWeights", run=run, weights=GOOD if turn % 2 else {"a": 0.5, "b": 0.5, "c": 0.0})
+            fast.take(10).settle()
+            lease = {"run_id": slow.opened.run_id, "lease": slow.opened.lease}
+            raw("Confirm", **lease, confirmation={"next_step": fast.next_step - 7})
+            said = time.monotonic()
+            while True:
+                shown = [picture(server, run) for server in fleet]
+                due = {"0": fast.next_step, "1": fast.next_step - 7}
+                if all(one == shown[0] for one in shown) and shown[0][1] == due:
+                    break
+                assert time.monotonic() < said + 10, shown
+            late.append(time.monotonic() - said)
+            told, _, series = shown[0]
+            assert (told.run.confirmed, told.run.seal) == (fast.next_step, fast.next_step + 8)
+            assert len(told.events) == turn + 1
+            assert sum(figure.share for figure in told.figures) == pytest.approx(1)
+            assert len(series) == 2 + 4 * 3
+    assert min(late) < 1.0 + 0.5, late  # to write it takes up to a second, to look at three servers another moment
 
 
 def test_the_store_away_serving_goes_on_up_to_the_seal(
