@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import sqlalchemy as sa
 from headrace.proto.errors import UnavailableError
-from headrace.server.control import events, imports, leases, losses, refusals, runs, seal
+from headrace.server.control import events, imports, leases, losses, refusals, rehearsal, runs, seal
 from headrace.server.control.database import Database
 from headrace.server.control.events import Check, Wish
 from headrace.server.control.failpoints import reach
@@ -160,6 +160,13 @@ class Store:
         with self._database.write() as connection:
             runs.read_run(connection, run_id, lock=True)
             return leases.grant(connection, run_id, wish, self._database.now_us(connection))
+
+    def rehearse(self, run_id: str) -> None:
+        """Does what the first trainer of a run needs, and undoes it; see `headrace.server.control.rehearsal`."""
+        with self._database.write() as connection:
+            rehearsal.rehearse(connection, run_id, self._database.now_us(connection))
+            self._notify(connection, run_id, SEAL)  # told to nobody, being rolled back
+            connection.rollback()
 
     def close_rank(self, run_id: str, token: bytes) -> None:
         """This rank is done."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import resource
 import signal
@@ -151,8 +152,10 @@ class Server:
                 await self._health.set(name, status)
 
     async def open_runs(self, stopped: Callable[[], bool]) -> None:
-        """Builds what is not built, makes and opens the runs of the configuration, and reports SERVING."""
+        """Builds what is not built, makes and opens the runs of the configuration, gets ready, and reports SERVING."""
         await self._runs.open(self._refuse, stopped)
+        await self.registry.rehearse()
+        gc.freeze()  # modules and logs stay for good: to look through them again holds all calls up for 50 ms and more
         self._tasks.append(asyncio.create_task(self._runs.keep_looking(), name="runs that are refused"))
         self._refuse("")
         await self._tell_run_health()

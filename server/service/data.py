@@ -75,6 +75,7 @@ class DataService:
         secret, notes = "", tuple[str, ...]()
         if request.mode == pb.OPEN_MODE_TRAIN:
             require(Scope.REPORT, "training")
+            handle.expect(next_step)
             secret, notes = await _take_lease(handle, request, next_step)
             await handle.wait(lambda view: view.run.seal > next_step or view.run.seal == view.plan.end, 0.5)
         elif request.mode != pb.OPEN_MODE_OBSERVE:
@@ -147,6 +148,7 @@ class DataService:
             view = await _sealed(handle, request.step, context)
             if request.step >= view.run.seal:
                 return _end(view)
+        await handle.expected(request.step)
         built = handle.built.rows(request.step, request.first_slot, request.rows)
         if built is None or len(built.ids) > self._message_bytes:
             self._check_size(view, request)

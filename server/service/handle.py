@@ -29,6 +29,8 @@ logger = logging.getLogger("headrace.server")
 _WRITE_EVERY = 1.0
 _RETRY_AFTER = 0.5
 _POLL_SOON = 0.05
+# A larger step is left to its ranks, which ask for a part each and are served side by side.
+_AHEAD_BYTES = 8 << 20
 # Reads under way of what is not kept built: a run on a slow disk leaves most of the threads to the others.
 _READS = 8
 
@@ -44,19 +46,50 @@ class RunHandle(LiveRun):
         self.reads = asyncio.Semaphore(_READS)
         self._bad_blocks = bad_blocks
         self._away = ""
+        self._expected: dict[int, asyncio.Task[None]] = {}
         self._task = asyncio.create_task(self._keep_sealing(), name=f"seal {view.run.name}")
 
     async def close(self) -> None:
         """Stops the task and writes what ranks have said, if the store takes it."""
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        for task in (self._task, *self._expected.values()):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         if self._words:
             try:
                 await self._advance(None)
             except HeadraceError as error:
                 what = f"the newest confirmations are not written: {error}; ranks say them again when they go on"
                 tell(logging.WARNING, "confirmations-lost", self.view.run.name, what)
+
+    def expect(self, step: int) -> None:
+        """Somebody is about to ask for a step: builds it whole if it is sealed and small, to be there by then."""
+        view = self.view
+        if not view.plan.first <= step < view.run.seal or step in self._expected or self.built.size(step, 1):
+            return
+        shape = view.plan.shape(step)
+        if shape.batch * (shape.seq_len + 1) * view.library.base.id_bytes <= _AHEAD_BYTES:
+            self._expected[step] = asyncio.create_task(self._build_expected(view, step), name=f"build step {step}")
+
+    async def expected(self, step: int) -> None:
+        """Waits for a step that is being built."""
+        if step in self._expected:
+            await asyncio.wait((self._expected[step],))
+
+    async def _build_expected(self, view: View, step: int) -> None:
+        """What goes wrong is told to whoever asks for the step."""
+        try:
+            async with self.reads:
+                with contextlib.suppress(HeadraceError):
+                    self.built.keep([await self._build_whole(view, step)])
+        finally:
+            del self._expected[step]
+
+    async def _build_whole(self, view: View, step: int) -> StepRows:
+        batch, started = view.plan.shape(step).batch, time.perf_counter()
+        built = await asyncio.to_thread(build_rows, view.plan, view.library, step, 0, batch)
+        self.on_built(time.perf_counter() - started)
+        return built
 
     async def _keep_sealing(self) -> None:
         while True:
@@ -137,9 +170,7 @@ class RunHandle(LiveRun):
         built: list[StepRows] = []
         for step in range(view.run.seal, target):
             try:
-                batch, started = view.plan.shape(step).batch, time.perf_counter()
-                built.append(await asyncio.to_thread(build_rows, view.plan, view.library, step, 0, batch))
-                self.on_built(time.perf_counter() - started)
+                built.append(await self._build_whole(view, step))
             except DataLossError as error:
                 self.count_failure(error)
                 if await self._quarantined(view, error):

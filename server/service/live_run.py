@@ -75,6 +75,11 @@ class LiveRun:
         if self._target() > self.view.run.seal:
             self._wake.set()
 
+    def _news(self, lease: LeaseRecord | None) -> dict[bytes, int]:
+        """The words that say more than the store knows of the ranks of a lease."""
+        known = {rank.token: rank.next_step for rank in lease.open_ranks} if lease else {}
+        return {token: step for token, step in self._words.items() if step > known.get(token, -1)}
+
     def touch(self, token: bytes) -> None:
         """A rank was heard, without news."""
         self._words.setdefault(token, 0)
@@ -90,10 +95,15 @@ class LiveRun:
 
     async def open_lease(self, wish: OpenLease) -> Granted:
         """Takes or joins the lease, in the store, and starts raising the seal under it."""
-        if self._words:
+        if self._news(self.view.lease):
             await self._advance(None)  # whether the attempt has confirmed a step decides who may join it
+        before = self.view.lease
         granted = await self._store.call(lambda store: store.open_lease(self.view.run.id, wish))
         self._replace(self.view.with_lease(granted.lease))
+        if granted.first:
+            self._words = self._news(before)  # the others are of ranks that are fenced now, and say nothing
+        if not self._words:
+            self._written = time.monotonic()  # what this rank says is in the store already
         self._words[granted.token] = wish.next_step
         self._wake.set()
         return granted

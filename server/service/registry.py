@@ -100,6 +100,13 @@ class Registry:
         self.opener.folders[run.name] = folder  # where this server has the corpus; another one may have it elsewhere
         return run, created
 
+    async def rehearse(self) -> None:
+        """Has the store compile what the first trainer needs; one that takes no writes says so when they are needed."""
+        if self.handles:
+            run_id = self.handles[0].view.run.id
+            with contextlib.suppress(HeadraceError):
+                await self.store.call(lambda store: store.rehearse(run_id))
+
     async def close(self) -> None:
         """Writes what is still unwritten and stops every task."""
         await asyncio.gather(*(handle.close() for handle in self.handles))
