@@ -92,8 +92,9 @@ class DataService:
 
     async def GetBatch(self, request: pb.GetBatchRequest, context: Context) -> bytes:  # noqa: N802
         handle = await self._registry.by_id(request.run_id)
-        await self._hear(handle, request.lease, request.confirmation if request.HasField("confirmation") else None)
-        note = _note(handle, token_of(request.lease)) if request.lease else b""
+        token = token_of(request.lease) if request.lease else b""
+        await self._hear(handle, token, request.confirmation if request.HasField("confirmation") else None)
+        note = _note(handle, token)
         return b"".join((note, *await self._answer(handle, request, context)))
 
     async def StreamBatches(  # noqa: N802
@@ -103,16 +104,16 @@ class DataService:
 
         async def hear(request: pb.StreamBatchesRequest) -> None:
             if request.run_id:
-                opened.handle, opened.lease = await self._registry.by_id(request.run_id), request.lease
+                opened.handle = await self._registry.by_id(request.run_id)
                 opened.token = token_of(request.lease) if request.lease else b""
             said = request.confirmation if request.HasField("confirmation") else None
-            await self._hear(opened.run, opened.lease, said)
+            await self._hear(opened.run, opened.token, said)
             if request.share_bytes:
                 share.run = opened.run.view.run.name
                 asked.say(self._shares.offer(share, request.share_bytes))
 
         async def answer(wanted: pb.RowRange) -> Answer:
-            if opened.lease:  # it may have been fenced since it was asked for
+            if opened.token:  # it may have been fenced since it was asked for
                 await opened.run.judge(opened.token)
             return (_note(opened.run, opened.token), *await self._answer(opened.run, wanted, context, share))
 
@@ -130,7 +131,7 @@ class DataService:
         """Bytes of ids of a range that can be answered with no waiting; None for any other."""
         handle = opened.run
         view = handle.view
-        if wanted.step >= view.run.seal or (opened.lease and opened.token not in view.labels):
+        if wanted.step >= view.run.seal or (opened.token and opened.token not in view.labels):
             return None
         return handle.built.size(wanted.step, wanted.rows)
 
@@ -168,22 +169,23 @@ class DataService:
         handle = await self._registry.by_id(request.run_id)
         if not request.lease:
             raise ConflictError(_OBSERVERS)
-        await self._hear(handle, request.lease, request.confirmation)
+        await self._hear(handle, token_of(request.lease), request.confirmation)
         return pb.ConfirmResponse(seal=handle.view.run.seal, confirmed=handle.confirmed)
 
     async def CloseRun(self, request: pb.CloseRunRequest, context: Context) -> pb.CloseRunResponse:  # noqa: N802
         handle = await self._registry.by_id(request.run_id)
         if request.lease:
-            await self._hear(handle, request.lease, request.confirmation if request.HasField("confirmation") else None)
-            await handle.close_rank(token_of(request.lease))
+            token = token_of(request.lease)
+            await self._hear(handle, token, request.confirmation if request.HasField("confirmation") else None)
+            await handle.close_rank(token)
         return pb.CloseRunResponse()
 
-    async def _hear(self, handle: RunHandle, lease: str, said: pb.Confirmation | None) -> None:
-        if not lease:
+    async def _hear(self, handle: RunHandle, token: bytes, said: pb.Confirmation | None) -> None:
+        """What the rank with this token says, or b"" an observer."""
+        if not token:
             if said is not None:
                 raise ConflictError(_OBSERVERS)
             return
-        token = token_of(lease)
         label = await handle.judge(token)
         if said is None:
             handle.touch(token)
@@ -215,10 +217,9 @@ class DataService:
 
 @dataclass(kw_only=True, slots=True)
 class Opened:
-    """The run and the lease that a stream has named."""
+    """The run that a stream has named, and the token of its lease, b"" for an observer."""
 
     handle: RunHandle | None = None
-    lease: str = ""
     token: bytes = b""
 
     @property
@@ -234,7 +235,7 @@ _OBSERVERS = "an observer never confirms a step; open the run with OPEN_MODE_TRA
 
 def _note(handle: RunHandle, token: bytes) -> bytes:
     """What a rank is to be warned of, to stand before any answer: protobuf takes what follows for the same message."""
-    note = handle.notes.pop(token, "")
+    note = handle.notes.pop(token, "") if token else ""
     return pb.GetBatchResponse(note=note).SerializeToString() if note else b""
 
 

@@ -29,6 +29,7 @@ DIGEST_BYTES = 16
 Answer = tuple[bytes | memoryview, ...]
 """A `GetBatchResponse` on the wire, in pieces that are put together once, whatever it travels with."""
 _ONE = np.ones(1, dtype="<f4").tobytes()
+_U4 = np.dtype("<u4")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,10 +122,11 @@ def slice_rows(whole: StepRows, first_slot: int, rows: int) -> StepRows:
 
 
 def _slice(ends: bytes, values: bytes, begin: int, end: int) -> tuple[bytes, bytes]:
-    """Ends and values of rows [begin, end)."""
-    found = np.frombuffer(ends, dtype="<u4")
-    before = int(found[begin - 1]) if begin else 0
-    return (found[begin:end] - np.uint32(before)).tobytes(), values[4 * before : 4 * int(found[end - 1])]
+    """Ends and values of rows [begin, end), of which there is one at least."""
+    before = int.from_bytes(ends[4 * begin - 4 : 4 * begin], "little") if begin else 0
+    last = int.from_bytes(ends[4 * end - 4 : 4 * end], "little")
+    chosen = np.frombuffer(ends, _U4, end - begin, 4 * begin)
+    return (chosen - np.uint32(before)).tobytes(), values[4 * before : 4 * last]
 
 
 def _little(values: np.ndarray[tuple[int], np.dtype[np.generic]], kind: str) -> bytes:

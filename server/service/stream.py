@@ -62,7 +62,9 @@ class Asked:
             if request.HasField("pack_bytes"):
                 self.pack_bytes = request.pack_bytes
             self._waiting.extend(Wanted(range=wanted, error=error) for wanted in request.ranges)
-            self._news.set()
+            if not self._news.is_set():
+                self._news.set()
+                await asyncio.sleep(0)  # `next` has waited: it answers before the message after this one is asked for
 
     def say(self, answer: Answer) -> None:
         """Has something told to the client before the ranges that wait."""
