@@ -121,7 +121,10 @@ class LiveRun:
         appended = await self._store.call(lambda store: store.append(view.run.id, wish, check, known=view.events))
         if not wish.dry_run:
             with contextlib.suppress(HeadraceError):
-                await self.refresh()
+                if appended.event.previous_hash == self.view.run.head:
+                    self._replace(self.view.with_event(appended.event))
+                else:  # others have written in between, or it was in the log already
+                    await self.refresh()
         return appended
 
     async def open_generation(self, body: GrowBody) -> None:

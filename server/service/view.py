@@ -44,6 +44,12 @@ class View:
         plan = self.plan.with_events(events) if fresh else self.plan
         return self.with_lease(advanced.lease, run=advanced.run, plan=plan, events=events)
 
+    def with_event(self, event: Event) -> View:
+        """The view with the event that follows its newest one."""
+        events = (*self.events, event)
+        run = replace(self.run, head=event.hash, sequence=event.sequence)
+        return self.with_lease(self.lease, run=run, plan=self.plan.with_events(events), events=events)
+
     def with_lease(
         self,
         lease: LeaseRecord | None,
