@@ -17,6 +17,7 @@ from headrace.client import ForkError
 from headrace.client.torch import Loader, StreamDataset
 from headrace.client.torch.stage import CudaStage
 from headrace.proto.errors import UsageError
+from rig import serving, write_run
 from torch.utils.data import DataLoader
 from toy_server import ToyServer
 
@@ -24,10 +25,9 @@ PROGRAM = Path(__file__).with_name("workers_program.py")
 SLOW = [pytest.mark.slow, pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")]
 
 
-def test_nine_ways_into_a_child_process() -> None:
-    with ToyServer() as server:
-        command = [sys.executable, "-W", "ignore::DeprecationWarning", str(PROGRAM), server.address]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+def nine_ways(address: str, run: str) -> None:
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", str(PROGRAM), address, run]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     found = {(method, state): said for method, state, said in map(json.loads, done.stdout.splitlines())}
     assert len(found) == 9
@@ -36,6 +36,20 @@ def test_nine_ways_into_a_child_process() -> None:
             assert "num_workers=0" in said, method
         else:
             assert said == 0, (method, state)
+
+
+def test_nine_ways_into_a_child_process() -> None:
+    with ToyServer() as server:
+        nine_ways(server.address, "toy")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("HEADRACE_SLOW"), reason="set HEADRACE_SLOW=1")
+def test_nine_ways_with_the_stream_and_the_memory_of_the_real_server(tmp_path: Path, corpus: Path) -> None:
+    with serving(tmp_path, [write_run(tmp_path, corpus)]) as server, Loader(server.address, "r", job="j") as trainer:
+        assert next(trainer).step == 0  # seals steps for observers
+        nine_ways(server.address, "r")
+        assert [next(trainer).step for _ in range(20)] == list(range(1, 21))
 
 
 @pytest.mark.parametrize(

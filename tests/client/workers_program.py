@@ -1,6 +1,6 @@
 """A loader in child processes of every start method, before and after it has connected; one line of JSON a case.
 
-python workers_program.py ADDRESS
+python workers_program.py ADDRESS RUN
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ SETTINGS = Settings(open_timeout=20, stall_timeout=20)
 
 
 def make() -> Loader:
-    return Loader(sys.argv[1], "toy", mode="observe", settings=SETTINGS)
+    return Loader(sys.argv[1], sys.argv[2], mode="observe", settings=SETTINGS)
 
 
 def say(case: list[Any]) -> None:
     os.write(1, json.dumps(case).encode() + b"\n")  # one write, so that lines of several processes do not mix
 
 
-def child(method: str, state: str, loader: Loader | None, address: str) -> None:
-    sys.argv = ["", address]
+def child(method: str, state: str, loader: Loader | None, words: list[str]) -> None:
+    sys.argv = words
     try:
         with loader or make() as mine:
             say([method, state, next(mine).step])
@@ -40,7 +40,7 @@ def main() -> None:
     for method in ("spawn", "forkserver", "fork"):
         context: Any = multiprocessing.get_context(method)
         for state, loader in (("connected", connected), ("fresh", fresh), ("own", None)):
-            process = context.Process(target=child, args=(method, state, loader, sys.argv[1]))
+            process = context.Process(target=child, args=(method, state, loader, sys.argv))
             try:
                 process.start()
             except ForkError as error:  # it would have had to be pickled
