@@ -56,7 +56,7 @@ CASES = [
 ]
 
 
-@pytest.mark.timeout(900)  # some trainers take a minute to import on a busy machine
+@pytest.mark.timeout(1800)  # torchtitan took 300 s to be imported on two cores with 20 others at work
 @pytest.mark.parametrize(("module", "ranks", "later", "ramp"), CASES)
 def test_killed_and_resumed_at_another_world_size(
     tmp_path: Path, corpus: Path, module: str, ranks: int, later: int, ramp: bool

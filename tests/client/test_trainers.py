@@ -60,6 +60,14 @@ def test_nanotron_stages_get_tensors_or_pointers() -> None:
         }
 
 
+def test_loss_weights_that_a_trainer_does_not_take_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with ToyServer(TOY) as server, Loader(server.address, "toy", mode="observe") as loader:
+        assert len(list(nanotron_batches(loader))) == TOY.end
+    (told,) = [record.getMessage() for record in caplog.records if "loss weights" in record.getMessage()]
+    assert told.startswith("step 0: rows have loss weights, and nanotron takes the mean of all labels alike")
+    assert "`label_mask`" in told
+
+
 def titan(server: ToyServer, **more: Any) -> Any:
     module = pytest.importorskip("headrace.client.torch.trainers.torchtitan", exc_type=ImportError)
     config = module.StreamDataLoader.Config(server=server.address, run="toy", job="j")

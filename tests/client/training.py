@@ -50,7 +50,7 @@ class Training:
             )
         self.processes.append(process)
 
-    def wait_for_step(self, step: int, *, seconds: float = 400) -> None:
+    def wait_for_step(self, step: int, *, seconds: float = 800) -> None:
         until = time.monotonic() + seconds
         while not any(line["step"] >= step for line in self.lines()):
             assert all(process.poll() is None for process in self.processes), self.logs()
@@ -66,7 +66,7 @@ class Training:
             process.kill()
             process.wait()
 
-    def finish(self, *, seconds: float = 400) -> None:
+    def finish(self, *, seconds: float = 800) -> None:
         for process in self.processes:
             assert process.wait(seconds) == 0, self.logs()
 

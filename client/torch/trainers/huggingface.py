@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.client.torch.batch import TensorBatch
 from headrace.client.torch.loader import Loader
+from headrace.client.torch.trainers.weights import NoWeights
 from headrace.proto.errors import UsageError
 from torch import Tensor
 from transformers.trainer import TRAINER_STATE_NAME
@@ -55,10 +56,12 @@ class StreamBatches:
     def __init__(self, stream: Loader) -> None:
         self.stream = stream
         self.newest: TensorBatch | None = None
+        self._weights = NoWeights("a model of transformers", "override compute_loss and take `newest.loss_weight`")
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         for batch in self.stream:
             self.newest = batch
+            self._weights.see(batch)
             yield trainer_inputs(batch)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.client.torch.loader import Loader
+from headrace.client.torch.trainers.weights import NoWeights
 
 _NAMES = ("input_ids", "input_mask", "label_ids", "label_mask", "position_ids")
 
@@ -20,7 +21,9 @@ def nanotron_batches(
     loader: Loader, *, reads_input: bool = True, reads_labels: bool = True, pointer: Callable[[], Any] | None = None
 ) -> Iterator[dict[str, Any]]:
     """input_ids, input_mask, label_ids, label_mask and position_ids: (R, S), masks bool, the rest int64."""
+    weights = NoWeights("nanotron", "multiply `label_mask` by them in a loss of your own")
     for batch in loader:
+        weights.see(batch)
         here = {
             "input_ids": batch.input_ids,
             "input_mask": batch.loss_mask.new_ones(batch.loss_mask.shape),

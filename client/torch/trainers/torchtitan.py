@@ -21,6 +21,7 @@ from headrace.client.launch import launch_from
 from headrace.client.torch.batch import TensorBatch
 from headrace.client.torch.groups import shared_job
 from headrace.client.torch.loader import Loader
+from headrace.client.torch.trainers.weights import NoWeights
 from headrace.proto.errors import UsageError
 from torch import Tensor
 from torchtitan.components.dataloader import BaseDataLoader
@@ -53,6 +54,7 @@ class StreamDataLoader(BaseDataLoader):
     ) -> None:
         self._seq_len = seq_len
         self.newest: TensorBatch | None = None  # what was handed out last
+        self._weights = NoWeights("torchtitan", "give it a loss that takes `dataloader.newest.loss_weight`")
         job = config.job
         if job is None and launch_from(os.environ) is None and dp_world_size > 1:
             job = shared_job()
@@ -77,6 +79,7 @@ class StreamDataLoader(BaseDataLoader):
                     "make training.seq_len the run's"
                 )
             self.newest = batch
+            self._weights.see(batch)
             yield {"input": batch.input_ids, "positions": batch.position_ids}, batch.labels
 
     def state_dict(self) -> dict[str, Any]:
