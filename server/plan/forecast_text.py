@@ -9,17 +9,20 @@ from headrace.server.plan.forecast import DomainForecast, Forecast
 
 def forecast_lines(forecast: Forecast) -> list[str]:
     """The table of domains, the table of phases, and what to look at."""
+    domains = forecast.domains
     lines = [
         f"run {forecast.run}: {forecast.end} steps, {short(forecast.tokens)} tokens; ends: {forecast.end_reason}",
         "",
     ]
     head = ("domain", "size", "tokens", "epochs", "worth", "wraps at", "cap at", "ahead", "behind")
-    lines += _table([head, *(_row(domain) for domain in forecast.domains)])
-    phases = forecast.phases
-    lines += ["", "epochs by phase"]
-    columns = ("domain", *(f"{phase.name} [{phase.first}, {phase.end})" for phase in phases), "all")
-    rows = [(d.name, *(f"{phase.epochs[d.name]:.3f}" for phase in phases), f"{d.epochs:.3f}") for d in forecast.domains]
-    lines += _table([columns, *rows])
+    lines += _table([head, *(_row(domain) for domain in domains)])
+    tokens = {d.name: [*(short(phase.tokens[d.name]) for phase in forecast.phases), short(d.tokens)] for d in domains}
+    epochs = {
+        d.name: [*(f"{phase.epochs[d.name]:.3f}" for phase in forecast.phases), f"{d.epochs:.3f}"] for d in domains
+    }
+    columns = ("domain", *(f"{phase.name} [{phase.first}, {phase.end})" for phase in forecast.phases), "all")
+    for what, cells in (("tokens", tokens), ("epochs", epochs)):
+        lines += ["", f"{what} by phase", *_table([columns, *((name, *row) for name, row in cells.items())])]
     return lines + [f"warning: {warning}" for warning in forecast.warnings]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import statistics
@@ -20,6 +21,9 @@ from headrace.proto.errors import UnavailableError
 from headrace.proto.v1 import data_pb2
 from rig import Raw, ServerProcess, serving, write_run
 from toy_server import ToyServer
+
+SLOW = os.environ.get("HEADRACE_SLOW") == "1"
+PAUSE, SECONDS = (1.0, 600.0) if SLOW else (0.1, 1.0)
 
 # Asks for 400 replies of 1 MiB at once and reads none: it is stopped as soon as it has asked.
 GREEDY = """
@@ -42,6 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     runs = [
         write_run(folder, corpus, name="wide", seq_len=4096, batch=128, steps=2_000, lead=16),
         write_run(folder, corpus, name="small", steps=100_000, lead=64),
+        write_run(folder, corpus, name="deep", seq_len=4096, batch=256, steps=2_000, lead=64),
     ]
     with serving(folder, runs) as started:
         yield started
@@ -83,6 +88,36 @@ def test_one_that_never_reads_costs_memory_to_a_bound_and_the_others_nothing(ser
         assert next(wide).step == 1
     print(f"{alone * 1e6:.0f} us a step alone, {beside * 1e6:.0f} us beside it; the server grew by {grown:.0f} MiB")
     assert grown < 64
+    assert beside < 4 * alone + 0.005
+
+
+def test_sixteen_slow_ranks_hold_no_more_than_their_buffers_and_slow_nobody(server: ServerProcess) -> None:
+    """Each sleeps after every batch and one takes none; without the bound the lead would let each hold 8 MiB.
+
+    The server holds 256 MiB of steps that are built, which is reached before it is measured.
+    """
+    with Loader(server.address, "deep", job="warm") as warm:
+        median_wait(warm, 70)
+    with Loader(server.address, "small", job="beside", takeover=True) as small:
+        median_wait(small, 100)
+        alone, before = median_wait(small, 200), resident(server)
+        words = [server.address, str(PAUSE), str(SECONDS), str(1 << 20)]
+        program = [sys.executable, str(Path(__file__).parent / "slow_program.py"), *words]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as slow:
+            assert slow.stdout is not None
+            assert slow.stdout.readline() == "started\n"
+            beside = median_wait(small, 200)
+            told = json.loads(slow.stdout.readline())
+            grown = resident(server) - before
+        assert slow.returncode == 0
+    print(
+        f"{alone * 1e6:.0f} us a step alone, {beside * 1e6:.0f} us beside them; they grew by {told['grown']:.0f} MiB, "
+        f"the server by {grown:.0f}; steps {min(told['taken'][:-1])} to {max(told['taken'])}"
+    )
+    assert min(told["taken"][:-1]) >= SECONDS / PAUSE / 4
+    assert told["taken"][-1] == 0
+    assert told["grown"] < 16 * (1 + 5 / 4) + 56  # buffers, memory shared with the server, and the process itself
+    assert grown < 96
     assert beside < 4 * alone + 0.005
 
 

@@ -141,6 +141,19 @@ def test_the_table_has_a_line_for_each_domain() -> None:
     assert sum(line.startswith("warning: ") for line in lines) == 1
 
 
+def test_tokens_and_epochs_are_told_by_phase() -> None:
+    run = spec(phase({"a": 1, "b": 1}, 5, name="p0"), phase({"a": 1, "b": 3}, 4, name="p1", seq_len=8))
+    lines = forecast_lines(make_forecast(plan(run, {"a": 800, "b": 400})))
+    at = lines.index("tokens by phase")
+    assert lines[at + 1].split() == ["domain", "p0", "[0,", "5)", "p1", "[5,", "9)", "all"]
+    assert [line.split() for line in lines[at + 2 : at + 4]] == [["a", "80", "64", "144"], ["b", "80", "192", "272"]]
+    at = lines.index("epochs by phase")
+    assert [line.split() for line in lines[at + 2 : at + 4]] == [
+        ["a", "0.100", "0.080", "0.180"],
+        ["b", "0.200", "0.480", "0.680"],
+    ]
+
+
 def test_a_domain_smaller_than_a_window_is_read_with_padding_and_named() -> None:
     """One document of 5 tokens at rows of 2,048, at weight 0.3 and alone: counted exactly, and said before it runs."""
     mixed = spec(phase({"a": 0.7, "tiny": 0.3}, 1000, seq_len=2048, batch=8))
