@@ -135,10 +135,17 @@ class ServerProcess:
 
 
 class Raw:
-    """Calls by name, one try each, errors as the client library would raise them."""
+    """Calls by name, one try each, errors as the client library would raise them.
+
+    An address of several (`ipv4:A:1,A:2`) is gone round, as gRPC does with a DNS name that leads to all of them.
+    """
 
     def __init__(self, address: str, *, credentials: grpc.ChannelCredentials | None = None, token: str = "") -> None:
-        options = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_reconnect_backoff_ms", 200))
+        options = (
+            ("grpc.max_receive_message_length", 64 << 20),
+            ("grpc.max_reconnect_backoff_ms", 200),
+            ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
+        )
         if credentials is None:
             self._channel = grpc.insecure_channel(address, options=options)
         else:

@@ -27,6 +27,7 @@ from headrace.server.control.database import mask
 from headrace.server.control.events import Wish
 from headrace.server.control.leases import OpenLease
 from headrace.server.control.records import Heard, LossReport, NewRun, RunRecord
+from headrace.server.control.refusals import Refusal
 from headrace.server.control.seal import Raise
 from headrace.server.control.store import Store
 from headrace.server.plan import log
@@ -221,6 +222,27 @@ def test_losses_count_a_reporter_once(store: Store, run: RunRecord) -> None:
     store.store_losses(run.id, [report("0", 6.0)])
     (found,) = store.losses(run.id, 0, 10)
     assert (found.loss_sum, found.tokens, found.excess_sum) == (13.0, 20, None)
+
+
+def test_refused_changes_are_kept_up_to_a_thousand_whoever_notes_them(store: Store, run: RunRecord) -> None:
+    """Two servers note at one moment; the newest stay, each once, and can be asked for by run."""
+
+    def note(who: str) -> None:
+        for first in range(0, 600, 100):
+            made = [Refusal(run="r", who=who, method="SetWeights", reason=str(n)) for n in range(first, first + 100)]
+            store.record_refusals(made)
+
+    threads = [threading.Thread(target=note, args=(who,)) for who in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.record_refusals([Refusal(run="other", who="three", method="Mask", reason="last")])
+    kept = store.refusals("")
+    assert len(kept) == len(set(kept)) == 1000
+    assert (kept[0].who, kept[0].reason) == ("three", "last")
+    assert {"one", "two"} <= {one.who for one in kept}
+    assert [one.method for one in store.refusals("other")] == ["Mask"]
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -80,6 +80,25 @@ def test_any_of_them_may_die_and_any_of_them_may_answer(run: str, fleet: list[Se
         assert_planned(trainer, fleet[0].store, 120 if DEATHS == 4 else 350)
 
 
+def batches(server: ServerProcess, run: str) -> float:
+    """How many a server has answered for a run since it started."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as page:
+        found = re.search(rf'^headrace_batches_total{{run="{run}"}} (\S+)', page.read().decode(), re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def test_one_name_that_leads_to_all_of_them(run: str, fleet: list[ServerProcess]) -> None:
+    """Behind `round_robin` each call goes to the next one: a step is confirmed here, the one after it asked there."""
+    with Raw("ipv4:" + ",".join(server.address for server in fleet)) as raw:
+        trainer = Trainer(raw, run=run, world=2).open().take(30)
+        assert min(batches(server, run) for server in fleet) > 10
+        for server in fleet if SLOW else ():
+            server.kill()
+            trainer.take(20)
+            server.start()
+        assert_planned(trainer, fleet[0].store, trainer.next_step)
+
+
 def test_a_rolling_restart_fails_no_call(run: str, fleet: list[ServerProcess]) -> None:
     """SIGTERM one after the other: each drains, and a client with several endpoints never sees an error."""
     with Fleet(fleet) as raw:
