@@ -134,7 +134,6 @@ def test_observers_and_ranks_share_too(server: ServerProcess, run: str) -> None:
 
 def test_a_server_that_is_killed_leaves_nothing_and_is_found_again(corpus: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path, corpus, steps=300, seq_len=1024, batch=64)
-    before = set(os.listdir("/dev/shm"))
     with serving(tmp_path, [run]) as server, loader(server.address, "r") as mine:
         seen = []
         for _ in range(3):
@@ -146,7 +145,7 @@ def test_a_server_that_is_killed_leaves_nothing_and_is_found_again(corpus: Path,
             server.start()
         assert [digest for digest, _ in seen + take(mine)] == planned(server, "r", 300)
     assert not mapped()
-    assert set(os.listdir("/dev/shm")) <= before
+    assert not [name for name in os.listdir("/dev/shm") if "headrace" in name]  # other programs come and go there
 
 
 TRAINER = """
