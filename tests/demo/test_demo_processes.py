@@ -26,6 +26,19 @@ with Children(Path(sys.argv[1])) as children:
     print(children.start("sleeper", [sys.executable, "-c", "import time; time.sleep(600)"]).process.pid, flush=True)
     time.sleep(600)
 """
+INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from headrace.client.cli.demo.processes import Children
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGINT))
+try:
+    with Children(Path(sys.argv[1])) as children:
+        {call}
+        print("went on")
+except KeyboardInterrupt:
+    print("heard")
+"""
 
 
 def alive(pid: int) -> bool:
@@ -59,6 +72,13 @@ def test_children_end_when_the_demo_is_killed(tmp_path: Path, number: signal.Sig
     parent.wait(10)
     parent.stdout.close()
     wait_until_gone(child)
+
+
+@pytest.mark.parametrize("call", ["children.start('sleeper', SLEEPER)", "children.headrace('--help')"])
+def test_a_signal_amid_the_fork_of_a_child_is_heard(tmp_path: Path, call: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED.replace("{call}", call), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("heard", "")
 
 
 def test_children_end_with_the_block_even_when_they_ignore_sigterm(tmp_path: Path) -> None:

@@ -77,9 +77,13 @@ def test_kills_at_random_moments_with_swaps(tmp_path: Path, corpus: Path) -> Non
         stop = threading.Event()
 
         def murder() -> None:
+            """Mostly after a step since the last start: a busy machine comes to none within half a second."""
             while not stop.wait(dice.uniform(0.2, 0.9)):
                 server.kill()
                 server.start()
+                taken = trainer.next_step
+                while trainer.next_step == taken and dice.random() > 0.02 and not stop.wait(0.05):
+                    pass
 
         trainer = Trainer(raw).open()
         killer = threading.Thread(target=murder)

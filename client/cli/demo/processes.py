@@ -1,11 +1,13 @@
 """Child processes of the demo: started with a log file, and gone when the demo is, however it ends.
 
 Three nets: leaving the `Children` block kills what still runs; SIGTERM and SIGHUP of the demo become an exception, so
-that the block is left; and on Linux the kernel kills each child when its parent dies, even by SIGKILL.
+that the block is left; and on Linux the kernel kills each child when its parent dies, even by SIGKILL. A signal that
+comes while a child is forked waits for its end: Python drops what a handler raises amid the hooks of a fork.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -13,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -28,6 +30,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 _LAST_LINES = 12
 _PATIENCE_S = 3.0
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DemoError(HeadraceError):
@@ -98,10 +101,10 @@ class Children:
     def start(self, name: str, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Child:
         """Start a process whose output goes to `logs/<name>.log`, appended."""
         log = self.folder / "logs" / f"{name}.log"
-        with log.open("ab") as output:
+        with log.open("ab") as output, _endings_wait():
             process = _start(argv, folder=self.folder, output=output, env=env)
-        child = Child(name=name, process=process, log=log)
-        self._children.append(child)
+            child = Child(name=name, process=process, log=log)
+            self._children.append(child)
         return child
 
     def start_headrace(self, name: str, *arguments: str) -> Child:
@@ -116,13 +119,15 @@ class Children:
         """
         shown = show or " ".join(arguments)
         say(f"$ headrace {shown}")
-        pipe = subprocess.PIPE
-        process = _start([*HEADRACE, *arguments], folder=self.folder, output=pipe, errors=pipe, env=env)
+        pipe, process = subprocess.PIPE, None
         try:
+            with _endings_wait():
+                process = _start([*HEADRACE, *arguments], folder=self.folder, output=pipe, errors=pipe, env=env)
             output, errors = process.communicate()
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            if process is not None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             raise
         if process.returncode != 0:
             command, message = " ".join(arguments), errors.decode(errors="replace").strip()
@@ -148,8 +153,18 @@ def _start(
         stderr=errors,
         env={**os.environ, **(env or {})},
         start_new_session=True,  # Ctrl-C reaches the demo alone, which then ends its children in order
-        preexec_fn=_die_with_parent,
+        preexec_fn=_as_child,
     )
+
+
+@contextlib.contextmanager
+def _endings_wait() -> Iterator[None]:
+    """Signals that end the demo come when the block is over."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
 
 
 def wait_until_listening(child: Child, address: str, *, timeout_s: float = 30.0) -> None:
@@ -182,6 +197,8 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _die_with_parent() -> None:
+def _as_child() -> None:
+    """Hears signals again, and dies with its parent."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
