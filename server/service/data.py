@@ -149,6 +149,8 @@ class DataService:
             view = await _sealed(handle, request.step, context)
             if request.step >= view.run.seal:
                 return _end(view)
+        if request.step >= view.run.confirmed:  # all ranks come for it, and a new server has built none
+            handle.expect(request.step)
         await handle.expected(request.step)
         built = handle.built.rows(request.step, request.first_slot, request.rows)
         if built is None or len(built.ids) > self._message_bytes:

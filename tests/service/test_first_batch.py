@@ -36,6 +36,23 @@ def test_ranks_that_come_back_to_a_new_server_find_their_step_built(tmp_path: Pa
             assert builds(server) - begun == 1  # one for both ranks, and none for the parts that they asked for
 
 
+def test_ranks_that_go_on_with_a_new_server_have_each_step_built_once(tmp_path: Path, corpus: Path) -> None:
+    with serving(tmp_path, [write_run(tmp_path, corpus)]) as server:
+        with Raw(server.address) as raw:
+            job = Trainer(raw, world=4).open().take(6)
+            job.settle()
+        server.kill()
+        server.start()
+        with Raw(server.address) as raw:
+            raw("ListRuns")
+            begun = builds(server)
+            job.raw = raw
+            job.check(job.fetch(7))
+            assert builds(server) - begun == 1
+            job.check(job.fetch(4))
+            assert builds(server) - begun == 1 + job.world  # what was confirmed is read as it is asked for
+
+
 def test_a_later_attempt_is_not_told_of_the_words_of_the_one_before(tmp_path: Path, corpus: Path) -> None:
     """That it opened the run is in the store; only what it took would be news."""
     with serving(tmp_path, [write_run(tmp_path, corpus)]) as server, Raw(server.address) as raw:
