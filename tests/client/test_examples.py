@@ -88,4 +88,4 @@ def test_torchrun_starts_the_ranks_again_as_a_newer_attempt(tmp_path: Path, corp
             training.kill_a_rank()
             training.finish()
         assert_trained_as_planned(training, planned_digests(server.store, "r", f"0:{steps}"))
-        assert "job training attempt 1" in server.log.read_text()
+        assert "attempt 1 rank" in server.log.read_text()
