@@ -33,7 +33,7 @@ from headrace.proto.errors import ConflictError, DeadlineError, HeadraceError, U
 log = logging.getLogger("headrace.client")
 
 # For so long steps that were taken are gathered, to ask for as many others at once.
-_GATHER_SECONDS = 0.01
+_GATHER_SECONDS = 0.03
 
 
 class StallError(DeadlineError):

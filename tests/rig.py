@@ -143,7 +143,8 @@ class Raw:
     def __init__(self, address: str, *, credentials: grpc.ChannelCredentials | None = None, token: str = "") -> None:
         options = (
             ("grpc.max_receive_message_length", 64 << 20),
-            ("grpc.max_reconnect_backoff_ms", 200),
+            ("grpc.initial_reconnect_backoff_ms", 100),  # gRPC takes no less: a server starts again more slowly
+            ("grpc.max_reconnect_backoff_ms", 100),
             ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
         )
         if credentials is None:

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -28,6 +28,7 @@ from headrace.proto.errors import (
 )
 from headrace.proto.v1 import data_pb2 as pb
 from headrace.server.control.leases import OpenLease, token_of
+from headrace.server.service.ahead import Ahead
 from headrace.server.service.auth import Scope, require
 from headrace.server.service.handle import RunHandle
 from headrace.server.service.logs import told
@@ -100,7 +101,7 @@ class DataService:
     async def StreamBatches(  # noqa: N802
         self, requests: AsyncIterator[pb.StreamBatchesRequest], context: Context
     ) -> AsyncIterator[bytes]:
-        opened, share = Opened(), Share(str(context.peer()))
+        opened = Opened(share=Share(str(context.peer())))
 
         async def hear(request: pb.StreamBatchesRequest) -> None:
             if request.run_id:
@@ -109,38 +110,41 @@ class DataService:
             said = request.confirmation if request.HasField("confirmation") else None
             await self._hear(opened.run, opened.token, said)
             if request.share_bytes:
-                share.run = opened.run.view.run.name
-                asked.say(self._shares.offer(share, request.share_bytes))
+                opened.share.run = opened.run.view.run.name
+                asked.say(self._shares.offer(opened.share, request.share_bytes))
 
         async def answer(wanted: pb.RowRange) -> Answer:
             if opened.token:  # it may have been fenced since it was asked for
                 await opened.run.judge(opened.token)
-            return (_note(opened.run, opened.token), *await self._answer(opened.run, wanted, context, share))
+            return (_note(opened.run, opened.token), *await self._answer(opened.run, wanted, context, opened))
 
         def ready(wanted: pb.RowRange) -> int | None:
             return self._ready(opened, wanted)
 
-        asked = Asked(requests, hear)
+        asked = opened.asked = Asked(requests, hear)
         try:
             async for made in stream_batches(asked, answer, ready, most_bytes=self._message_bytes):
                 yield made
         finally:
-            self._shares.end(share)
+            self._shares.end(opened.share)
 
     def _ready(self, opened: Opened, wanted: pb.RowRange) -> int | None:
-        """Bytes of ids of a range that can be answered with no waiting; None for any other."""
+        """Bytes of ids that a message has to carry for a range, if it can be answered with no waiting; else None."""
         handle = opened.run
         view = handle.view
         if wanted.step >= view.run.seal or (opened.token and opened.token not in view.labels):
             return None
-        return handle.built.size(wanted.step, wanted.rows)
+        size = opened.ahead.size(wanted)
+        if size is None:
+            size = handle.built.size(wanted.step, wanted.rows)
+        return 0 if size is not None and wanted.share_at and opened.share.made else size
 
     async def _answer(
         self,
         handle: RunHandle,
         request: pb.GetBatchRequest | pb.RowRange,
         context: Context,
-        share: Share | None = None,
+        opened: Opened | None = None,
     ) -> Answer:
         """The rows of a range, or the end: the same bytes whatever the call, but for ids that go to the `share`."""
         started = time.perf_counter()
@@ -149,19 +153,20 @@ class DataService:
             view = await _sealed(handle, request.step, context)
             if request.step >= view.run.seal:
                 return _end(view)
-        if request.step >= view.run.confirmed:  # all ranks come for it, and a new server has built none
-            handle.expect(request.step)
+        if view.run.kind != "eval" and request.step >= view.run.confirmed:
+            handle.expect(request.step)  # all ranks come for it, and a new server has built none
         await handle.expected(request.step)
-        built = handle.built.rows(request.step, request.first_slot, request.rows)
+        built = opened.ahead.take(request) if opened is not None else None
+        built = built or handle.built.rows(request.step, request.first_slot, request.rows)
         if built is None or len(built.ids) > self._message_bytes:
             self._check_size(view, request)
             try:
-                built = built or await self._build(handle, view, request)
+                built = built or await self._build(handle, view, request, opened)
             except DataLossError as error:
                 handle.count_failure(error)
                 raise
         self._received.sent(view.run.id, built)
-        shared = share.write(built.ids, request.share_at) if share and isinstance(request, pb.RowRange) else 0
+        shared = opened.share.write(built.ids, request.share_at) if opened and isinstance(request, pb.RowRange) else 0
         answer = encode_answer(view, built, seal=view.run.seal, confirmed=handle.confirmed, shared=shared > 0)
         size = sum(map(len, answer)) + shared
         self._metrics.served(view.run.name, size, time.perf_counter() - started, shared)
@@ -206,23 +211,36 @@ class DataService:
                 f"for at most {most} rows a request (`max_rows` of OpenRun), or raise message_bytes in SERVER.toml"
             )
 
-    async def _build(self, handle: RunHandle, view: View, request: pb.GetBatchRequest | pb.RowRange) -> StepRows:
+    async def _build(
+        self, handle: RunHandle, view: View, request: pb.GetBatchRequest | pb.RowRange, opened: Opened | None
+    ) -> StepRows:
         """On a thread, however small: nobody knows how slow a disk is, and all runs share loop and threads."""
         started = time.perf_counter()
+        ahead, waiting = (opened.ahead, opened.buildable(view)) if opened else (Ahead(), ())
+        chosen = ahead.choose(request, waiting, lambda step: _row_bytes(view, step))
         async with handle.reads:
-            built = await asyncio.to_thread(
-                build_rows, view.plan, view.library, request.step, request.first_slot, request.rows
-            )
-        self._metrics.built(time.perf_counter() - started)
+            built = await asyncio.to_thread(ahead.build, chosen, lambda *one: build_rows(view.plan, view.library, *one))
+        self._metrics.built((time.perf_counter() - started) / len(chosen))
         return built
 
 
 @dataclass(kw_only=True, slots=True)
 class Opened:
-    """The run that a stream has named, and the token of its lease, b"" for an observer."""
+    """A stream: the run that it has named, the token of its lease, b"" for an observer, and what is held for it."""
 
+    share: Share
+    ahead: Ahead = field(default_factory=Ahead)
+    asked: Asked | None = None
     handle: RunHandle | None = None
     token: bytes = b""
+
+    def buildable(self, view: View) -> Iterator[pb.RowRange]:
+        """Ranges that wait, up to one that is not sealed yet, is refused, or is kept built."""
+        for wanted in self.asked.waiting() if self.asked is not None else ():
+            one, plain = wanted.range, wanted.error is None and wanted.answer is None
+            if not plain or one.step >= view.run.seal or self.run.built.size(one.step, one.rows) is not None:
+                return
+            yield one
 
     @property
     def run(self) -> RunHandle:

@@ -1,8 +1,9 @@
 """A run in a server: the task that raises its seal, and when it writes what ranks have said.
 
-It writes words at most once a second, or at once when the seal can rise with them. It alone raises the seal, and only
-under a train lease; requests wait for it. Before it raises, it reads the rows of the steps concerned, in threads, so
-that a bad block stops the seal in front of its step and not a trainer in the middle of one.
+It writes words at most once a second, or when the seal rises with them: as soon as half of the lead is used up, and
+within `_RAISE_EVERY` otherwise, so that a fast trainer costs one transaction for several steps. It alone raises the
+seal, and only under a train lease; requests wait for it. Before it raises, it reads the rows of the steps concerned, in
+threads, so that a bad block stops the seal in front of its step and not a trainer in the middle of one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from headrace.server.service.view import View
 logger = logging.getLogger("headrace.server")
 
 _WRITE_EVERY = 1.0
+_RAISE_EVERY = 0.05
 _RETRY_AFTER = 0.5
 _POLL_SOON = 0.05
 # A larger step is left to its ranks, which ask for a part each and are served side by side.
@@ -47,6 +49,8 @@ class RunHandle(LiveRun):
         self._bad_blocks = bad_blocks
         self._away = ""
         self._expected: dict[int, asyncio.Task[None]] = {}
+        self._raised = 0.0  # when that was tried last, as time.monotonic says
+        self._in_vain = False
         self._task = asyncio.create_task(self._keep_sealing(), name=f"seal {view.run.name}")
 
     async def close(self) -> None:
@@ -93,7 +97,7 @@ class RunHandle(LiveRun):
 
     async def _keep_sealing(self) -> None:
         while True:
-            await within(_POLL_SOON if self._must_poll() else _WRITE_EVERY, self._wake)
+            await within(self._patience(), self._wake)
             self._wake.clear()
             try:
                 await self._turn()
@@ -104,6 +108,21 @@ class RunHandle(LiveRun):
             except Exception:
                 logger.exception("run %s: the seal task failed and goes on", self.view.run.name)
                 await asyncio.sleep(_RETRY_AFTER)
+
+    def _patience(self) -> float:
+        """Seconds until there is something to do, unless something happens."""
+        if self._can_rise() and not self._in_vain:
+            return max(0.0, self._raised + _RAISE_EVERY - time.monotonic())
+        return _POLL_SOON if self._must_poll() else _WRITE_EVERY
+
+    def _can_rise(self) -> bool:
+        return self._target() > self.view.run.seal and self.view.lease is not None and bool(self.view.labels)
+
+    def _is_time(self) -> bool:
+        """Whether a seal that can rise should: the fastest rank has half of its lead left at most, or has waited."""
+        run = self.view.run
+        half_used = run.seal - self.confirmed <= run.lead // 2
+        return half_used or time.monotonic() - self._raised >= _RAISE_EVERY
 
     def _tell_away(self, error: HeadraceError) -> None:
         """One line when the store goes, however often it is tried again."""
@@ -123,13 +142,15 @@ class RunHandle(LiveRun):
         if self.view.plan.known_until is not None:
             await self._open_missing()
         view, target = self.view, self._target()
-        if target > view.run.seal and view.lease is not None and view.labels:
+        if self._can_rise() and self._is_time():
+            self._raised, self._in_vain = time.monotonic(), True
             built = await self._checked(view, target)
             to = view.run.seal + len(built)
             if built:
                 await self._advance(Raise(to=to, head=view.run.head, anchors=view.anchors(to)))
                 if self.view.events == view.events:
                     self.built.keep(built[: self.view.run.seal - view.run.seal])
+                    self._in_vain = self.view.run.seal == view.run.seal
                 else:
                     self._wake.set()  # an event came in between: plan again
         if self._is_due():

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from headrace.proto.errors import HeadraceError, LimitError, name_of
@@ -81,6 +81,10 @@ class Asked:
             await self._news.wait()
         return self._waiting.popleft()
 
+    def waiting(self) -> Iterator[Wanted]:
+        """Those that wait now, in order."""
+        return iter(self._waiting)
+
     def peek(self) -> Wanted | None:
         """The range that `take` gives, if there is one by now."""
         return self._waiting[0] if self._waiting else None
@@ -110,8 +114,9 @@ async def stream_batches(
     """
     try:
         while (wanted := await asked.next()) is not None:
+            size = _size(wanted, ready)  # before it is made: rows that were built ahead are let go then
             made = [await _made(wanted, answer)]
-            room = min(asked.pack_bytes, most_bytes) - _size(wanted, ready)
+            room = min(asked.pack_bytes or -math.inf, most_bytes) - min(size, sum(map(len, made[0])))
             while (follower := asked.peek()) is not None and (room := room - _size(follower, ready)) >= 0:
                 made.append(await _made(asked.take(), answer))
             yield pack(made)
