@@ -8,7 +8,7 @@ plans again. So the log below a seal is always one that somebody has checked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 from headrace.server.control.leases import has_lapsed, read_lease
@@ -67,8 +67,8 @@ def advance(
     if (seal, confirmed) != (run.seal, run.confirmed):
         connection.execute(runs.update().where(runs.c.id == run_id).values(seal=seal, confirmed=confirmed))
     return Advanced(
-        run=read_run(connection, run_id),
-        events=events_after(connection, run_id, known_sequence),
+        run=replace(run, seal=seal, confirmed=confirmed),  # nobody else can have written it: the row is locked
+        events=events_after(connection, run_id, known_sequence) if run.sequence > known_sequence else (),
         lease=read_lease(connection, run_id) if valid else lease,
         fenced=tuple(word.token for word in heard if word.token not in good),
         refused=tuple(word for word in heard if word.token in good and word.next_step > run.seal),
