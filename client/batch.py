@@ -134,8 +134,12 @@ class Batch:
             raise UsageError(
                 f"step {self.step}: its {len(self)} rows on this rank cannot be split into {parts} equal micro-batches"
             )
+        return (self.part(i, parts) for i in range(parts))
+
+    def part(self, index: int, parts: int) -> Batch:
+        """Micro-batch `index` of so many, which must divide the rows."""
         size = len(self) // parts
-        return (self._rows(i * size, (i + 1) * size, (i, parts)) for i in range(parts))
+        return self._rows(index * size, (index + 1) * size, (index, parts))
 
     def bare(self) -> Batch:
         """The same rows, with nothing made of them yet."""

@@ -115,8 +115,9 @@ class Loader(Iterator[Batch]):
         self._settings = settings or Settings()
         self._stage = stage or PlainStage()
         self._state: State | None = None
-        self._parts: Iterator[Batch] = iter(())
-        self._owed: Batch | None = None  # what Ctrl-C has kept from being handed out
+        # The step that is being handed out, in how many parts, and which is next. Set in one go, and left by `took`
+        # alone, so that what Ctrl-C has kept from being handed out comes with the next call.
+        self._due: tuple[Batch, int, int] | None = None
         self._live: Live | None = None
         self._closed = False
 
@@ -126,34 +127,43 @@ class Loader(Iterator[Batch]):
         return self
 
     def __next__(self) -> Batch:
-        live = self._connected()
-        part = self._owed
-        if part is None:
-            part = next(self._parts, None)
-            if part is None:
-                part = self._next_step(live)
-            self._owed = part
-        if part.micro[0] + 1 == part.micro[1]:
-            self._take(live, part if part.whole is None else part.whole)
-        self._owed = None
+        part = self.due()
+        self.took()
         return part
 
-    def _next_step(self, live: Live) -> Batch:
+    def due(self) -> Batch:
+        """What `next` would give, without taking it: said again, it gives the same until it was `took`.
+
+        For layers that make something of a batch before it is handed out, such as `headrace.client.torch`.
+        """
+        live = self._connected()
+        if self._due is None:
+            self._due = self._next_step(live)
+        batch, parts, index = self._due
+        return batch if parts == 1 else batch.part(index, parts)
+
+    def took(self) -> None:
+        """What was due is handed out."""
+        assert self._due is not None
+        assert self._live is not None
+        batch, parts, index = self._due
+        if index + 1 == parts:
+            self._take(self._live, batch)
+            self._due = None
+        else:
+            self._due = (batch, parts, index + 1)
+
+    def _next_step(self, live: Live) -> tuple[Batch, int, int]:
         batch = live.prefetcher.take(live.ledger.taken)
         if batch is None:
             live.confirm_quietly()
             raise StopIteration
-        parts = self._micro_batches
-        if self._micro_rows is not None:
-            parts = -(-len(batch) // self._micro_rows)
-            if len(batch) % self._micro_rows:
-                raise UsageError(
-                    f"step {batch.step}: {len(batch)} rows of this rank do not split into parts of {self._micro_rows}"
-                )
-        if parts == 1:
-            return batch
-        self._parts = batch.split(parts)
-        return next(self._parts)
+        rows = len(batch)
+        parts = self._micro_batches if self._micro_rows is None else -(-rows // self._micro_rows)
+        if rows % parts or (self._micro_rows is not None and rows % self._micro_rows):
+            what = f"{parts} equal parts" if self._micro_rows is None else f"parts of {self._micro_rows}"
+            raise UsageError(f"step {batch.step}: the {rows} rows of this rank do not split into {what}")
+        return batch, parts, 0
 
     def _take(self, live: Live, batch: Batch) -> None:
         live.prefetcher.took(batch.step)
@@ -187,7 +197,7 @@ class Loader(Iterator[Batch]):
         live, self._live = self._live, None
         if live is not None:
             live.close()  # the server writes what this rank has said, and lets it begin again at another step
-        self._parts, self._owed = iter(()), None
+        self._due = None
         self._state = state
 
     def state_after(self, batch: Batch) -> dict[str, Any]:

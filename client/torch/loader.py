@@ -113,8 +113,9 @@ class Loader(Iterator[TensorBatch]):
         return self
 
     def __next__(self) -> TensorBatch:
-        batch = TensorBatch(host=next(self._loader), stage=self._stage)
+        batch = TensorBatch(host=self._loader.due(), stage=self._stage)
         self._stage.hand_over(batch.host if batch.host.whole is None else batch.host.whole)
+        self._loader.took()  # nothing is after it that Ctrl-C could come into
         return batch
 
     def state_dict(self) -> dict[str, Any]:

@@ -27,11 +27,13 @@ with Children(Path(sys.argv[1])) as children:
     time.sleep(600)
 """
 INTERRUPTED = """
-import os, signal, sys
+import os, signal, sys, threading, time
 from pathlib import Path
 from headrace.client.cli.demo.processes import Children
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
-os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGINT))
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+taker = threading.enumerate()[-1 if {other} else 0].ident
+os.register_at_fork(before=lambda: (signal.pthread_kill(taker, signal.SIGINT), time.sleep(0.1)))
 try:
     with Children(Path(sys.argv[1])) as children:
         {call}
@@ -74,9 +76,11 @@ def test_children_end_when_the_demo_is_killed(tmp_path: Path, number: signal.Sig
     wait_until_gone(child)
 
 
+@pytest.mark.parametrize("other", [False, True], ids=["this-thread", "another"])
 @pytest.mark.parametrize("call", ["children.start('sleeper', SLEEPER)", "children.headrace('--help')"])
-def test_a_signal_amid_the_fork_of_a_child_is_heard(tmp_path: Path, call: str) -> None:
-    command = [sys.executable, "-c", INTERRUPTED.replace("{call}", call), str(tmp_path)]
+def test_a_signal_amid_the_fork_of_a_child_is_heard(tmp_path: Path, call: str, other: bool) -> None:
+    """Whichever thread the kernel gives it to."""
+    command = [sys.executable, "-c", INTERRUPTED.format(call=call, other=other), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.splitlines()[-1], done.stderr) == ("heard", "")
 

@@ -153,18 +153,23 @@ def _start(
         stderr=errors,
         env={**os.environ, **(env or {})},
         start_new_session=True,  # Ctrl-C reaches the demo alone, which then ends its children in order
-        preexec_fn=_as_child,
+        preexec_fn=_die_with_parent,
     )
 
 
 @contextlib.contextmanager
 def _endings_wait() -> Iterator[None]:
-    """Signals that end the demo come when the block is over."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
+    """Signals that end the demo are heard when the block is over. To block them would not do: another thread, of a
+    library, may take one, and Python then calls the handler in this thread all the same."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _ENDINGS}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def wait_until_listening(child: Child, address: str, *, timeout_s: float = 30.0) -> None:
@@ -197,8 +202,6 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _as_child() -> None:
-    """Hears signals again, and dies with its parent."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
+def _die_with_parent() -> None:
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
