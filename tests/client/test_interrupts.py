@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import random
 import signal
@@ -67,11 +68,15 @@ def interrupts(every: float, chance: random.Random) -> Iterator[list[int]]:
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.parametrize("kind", ["headrace.client", "headrace.client.torch"])
 @pytest.mark.parametrize("micro_batches", [1, 4])
-def test_ctrl_c_at_any_moment_of_next_loses_nothing(server: ToyServer, micro_batches: int) -> None:
+def test_ctrl_c_at_any_moment_of_next_loses_nothing(server: ToyServer, micro_batches: int, kind: str) -> None:
+    if kind.endswith("torch"):
+        pytest.importorskip("torch", reason="torch is not installed")
     seed = random.randrange(2**32)
     seen: list[tuple[int, int]] = []
-    with Loader(server.address, "toy", settings=QUICK, micro_batches=micro_batches) as loader:
+    made = importlib.import_module(kind).Loader
+    with made(server.address, "toy", settings=QUICK, micro_batches=micro_batches) as loader:
         seen.append((next(loader).step, 0))
         with interrupts(0.002, random.Random(seed)) as count:
             while True:
