@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from postgres import PostgresServer, find_binaries
+
+# A shell starts what it puts in the background with SIGINT ignored, and the programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
