@@ -153,11 +153,12 @@ class DataService:
             view = await _sealed(handle, request.step, context)
             if request.step >= view.run.seal:
                 return _end(view)
-        if view.run.kind != "eval" and request.step >= view.run.confirmed:
-            handle.expect(request.step)  # all ranks come for it, and a new server has built none
-        await handle.expected(request.step)
         built = opened.ahead.take(request) if opened is not None else None
-        built = built or handle.built.rows(request.step, request.first_slot, request.rows)
+        if built is None:
+            if view.run.kind != "eval" and request.step >= view.run.confirmed:
+                handle.expect(request.step)  # all ranks come for it, and a new server has built none
+            await handle.expected(request.step)
+            built = handle.built.rows(request.step, request.first_slot, request.rows)
         if built is None or len(built.ids) > self._message_bytes:
             self._check_size(view, request)
             try:

@@ -50,7 +50,7 @@ class RunHandle(LiveRun):
         self._away = ""
         self._expected: dict[int, asyncio.Task[None]] = {}
         self._raised = 0.0  # when that was tried last, as time.monotonic says
-        self._in_vain = False
+        self._in_vain = False  # it left the seal where it was: tried again when something happens, not every 50 ms
         self._task = asyncio.create_task(self._keep_sealing(), name=f"seal {view.run.name}")
 
     async def close(self) -> None:
