@@ -105,7 +105,7 @@ class DataService:
 
         async def hear(request: pb.StreamBatchesRequest) -> None:
             if request.run_id:
-                opened.handle = await self._registry.by_id(request.run_id)
+                opened.name(await self._registry.by_id(request.run_id))
                 opened.token = token_of(request.lease) if request.lease else b""
             said = request.confirmation if request.HasField("confirmation") else None
             await self._hear(opened.run, opened.token, said)
@@ -242,6 +242,15 @@ class Opened:
             if not plain or one.step >= view.run.seal or self.run.built.size(one.step, one.rows) is not None:
                 return
             yield one
+
+    def name(self, handle: RunHandle) -> None:
+        """Says what run it is about, for good: what waits, and what was built for it, is that run's."""
+        if self.handle not in (None, handle):
+            raise UsageError(
+                f"a stream is about one run, and this one about `{self.run.view.run.name}`; open another stream for "
+                f"`{handle.view.run.name}`"
+            )
+        self.handle = handle
 
     @property
     def run(self) -> RunHandle:

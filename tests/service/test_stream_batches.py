@@ -28,7 +28,7 @@ class Stream:
 
     def ask(self, *ranges: tuple[int, ...], taken: int | None = None, **more: Any) -> None:
         """Each range is (step, first slot, rows), and where its ids are to lie if they are to be shared."""
-        request = pb.StreamBatchesRequest(**self._first, **more)
+        request = pb.StreamBatchesRequest(**{**self._first, **more})
         if taken is not None:
             request.confirmation.next_step = taken
         for step, first_slot, rows, *place in ranges:
@@ -113,6 +113,17 @@ def test_what_is_refused_is_one_range_and_the_stream_goes_on(trainer: Trainer, s
     assert refusal(stream.read()).error == "OutOfRangeError"
     stream.ask((2, 0, 8), taken=1)
     assert pb.GetBatchResponse.FromString(stream.read()).batch.step == 2
+
+
+def test_a_stream_is_about_one_run(raw: Raw, trainer: Trainer, stream: Stream, make_run: Callable[..., str]) -> None:
+    """Else ranges that wait would be answered with another run's rows, or rows built ahead sent as another run's."""
+    other = Trainer(raw, make_run(steps=20, batch=8, lead=4, seed=8)).open().opened
+    stream.ask((0, 0, 8))
+    assert pb.GetBatchResponse.FromString(stream.read()).HasField("batch")
+    stream.ask((1, 0, 8), run_id=other.run_id, lease=other.lease)
+    assert "a stream is about one run" in refusal(stream.read()).message
+    stream.ask((1, 0, 8))
+    assert pb.GetBatchResponse.FromString(stream.read()).batch.plan_hash == trainer.opened.plan_hash
 
 
 def test_a_fenced_rank_is_told_and_gets_nothing_more(raw: Raw, trainer: Trainer, stream: Stream) -> None:
