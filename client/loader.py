@@ -119,7 +119,7 @@ class Loader(Iterator[Batch]):
         # alone, so that what Ctrl-C has kept from being handed out comes with the next call.
         self._due: tuple[Batch, int, int] | None = None
         self._live: Live | None = None
-        self._closed = False
+        self._closing = threading.Event()
 
     # ---- iterating ----
 
@@ -145,10 +145,12 @@ class Loader(Iterator[Batch]):
     def took(self) -> None:
         """What was due is handed out."""
         assert self._due is not None
-        assert self._live is not None
         batch, parts, index = self._due
+        live = self._live
+        if live is None:  # another thread has closed it meanwhile
+            raise self._is_closed()
         if index + 1 == parts:
-            self._take(self._live, batch)
+            self._take(live, batch)
             self._due = None
         else:
             self._due = (batch, parts, index + 1)
@@ -253,8 +255,11 @@ class Loader(Iterator[Batch]):
         return opened
 
     def close(self) -> None:
-        """Confirms what was taken and gives the lease back (once every rank of the job has). Ends the iteration."""
-        self._closed = True
+        """Confirms what was taken and gives the lease back (once every rank of the job has). Ends the iteration.
+
+        Another thread, or a handler of a signal, may call it: who waits for a batch then gets ClosedError at once.
+        """
+        self._closing.set()
         live, self._live = self._live, None
         if live is not None and live.owner.here():
             live.close()
@@ -273,20 +278,28 @@ class Loader(Iterator[Batch]):
                 f"the loader of run `{self._opening.run}` is connected and cannot be sent to another process: make "
                 "the loader in the process that uses it, or use num_workers=0"
             )
-        return self.__dict__.copy()
+        return self.__dict__ | {"_closing": self._closing.is_set()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _closing=threading.Event())
+        if state["_closing"]:
+            self._closing.set()
+
+    def _is_closed(self) -> ClosedError:
+        return ClosedError(f"the loader of run `{self._opening.run}` is closed")
 
     def _connected(self) -> Live:
         if self._live is not None:
             self._live.owner.check()
             return self._live
-        if self._closed:
-            raise ClosedError(f"the loader of run `{self._opening.run}` is closed")
+        if self._closing.is_set():
+            raise self._is_closed()
         if self._start == "resume" and self._state is None and self._opening.mode == "train":
             check_beginning(self.open())
         endpoints, opened = self._open(self._opening_as(self._opening.mode))
         for note in opened.notes:
             log.error("run `%s`:\n%s", opened.run, framed(note))
-        self._live = Live(
+        self._live = live = Live(
             endpoints,
             opened,
             rank=self._rank,
@@ -294,8 +307,11 @@ class Loader(Iterator[Batch]):
             stage=self._stage,
             confirms=bool(opened.lease),
         )
-        weakref.finalize(self, self._live.close)
-        return self._live
+        weakref.finalize(self, live.close)
+        if self._closing.is_set():  # meanwhile; `close` may have found nothing to close
+            self.close()
+            raise self._is_closed()
+        return live
 
     def _opening_as(self, mode: str) -> Opening:
         return replace(self._opening, mode=mode, state=self._state)
@@ -320,7 +336,7 @@ class Loader(Iterator[Batch]):
             opened = keep_trying(
                 lambda: open_run(endpoints, opening, timeout=timeout),
                 settings=self._settings,
-                stop=threading.Event(),
+                stop=self._closing,
                 note=note,
                 until=time.monotonic() + self._settings.open_timeout,
             )

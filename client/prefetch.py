@@ -23,6 +23,7 @@ from headrace.client.buffers import Pool
 from headrace.client.calls import Calls
 from headrace.client.endpoints import NoStreamError
 from headrace.client.ledger import Ledger
+from headrace.client.retry import ClosedError
 from headrace.client.session import DigestError, Session
 from headrace.client.settings import Settings
 from headrace.client.stage import Stage
@@ -140,6 +141,8 @@ class Prefetcher:
 
     def _ready(self, step: int) -> bool:
         shared = self._shared
+        if self._stop.is_set():
+            raise ClosedError(f"the loader of run `{self._session.opened.run}` is closed")
         if shared.fatal is not None:
             raise shared.fatal
         if shared.end is not None and step >= shared.end:

@@ -22,6 +22,8 @@ from headrace.server.service.rows import DIGEST_BYTES, StepRows, build_rows
 logger = logging.getLogger("headrace.server")
 
 _KEPT_BYTES = 32 << 20
+# What an entry costs besides its digests, measured: most of it where ranks ask for a row at a time.
+_ENTRY_BYTES = 256
 
 
 class Received:
@@ -38,9 +40,9 @@ class Received:
         if key in self._sent:
             return
         self._sent[key] = built.digests
-        self._bytes += len(built.digests)
+        self._bytes += _ENTRY_BYTES + len(built.digests)
         while self._bytes > _KEPT_BYTES:
-            self._bytes -= len(self._sent.popitem(last=False)[1])
+            self._bytes -= _ENTRY_BYTES + len(self._sent.popitem(last=False)[1])
 
     async def compare(self, handle: RunHandle, label: str, received: Iterable[pb.RowsReceived]) -> None:
         """Counts and logs every row whose digest differs; `label` is the rank that says so."""

@@ -29,6 +29,7 @@ logger = logging.getLogger("headrace.server")
 _NONCE_BYTES = 16
 _PATIENCE_SECONDS = 2.0
 _AT_ONCE = 64
+_PAUSE_SECONDS = 1.0
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:[::ffff:127.")
 
 
@@ -109,12 +110,18 @@ class Shares:
         task.add_done_callback(self._tasks.discard)
 
     async def _accept(self, listening: socket.socket) -> None:
-        """One visitor after another; each has a moment to show a nonce."""
+        """One visitor after another; each has a moment to show a nonce. While files are short they wait at the door."""
         places = asyncio.Semaphore(_AT_ONCE)
         while True:
             await places.acquire()
-            visitor, _ = await asyncio.get_running_loop().sock_accept(listening)
-            self._start(self._receive(visitor, places))
+            try:
+                visitor, _ = await asyncio.get_running_loop().sock_accept(listening)
+            except OSError as error:
+                _tell(logging.WARNING, None, f"who comes for shared memory has to wait: {error.strerror}")
+                places.release()
+                await asyncio.sleep(_PAUSE_SECONDS)
+            else:
+                self._start(self._receive(visitor, places))
 
     async def _receive(self, visitor: socket.socket, places: asyncio.Semaphore) -> None:
         share = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from headrace.client import Loader, Settings, StallError
+from headrace.client import ClosedError, Loader, Settings, StallError
 from headrace.proto.errors import DataLossError, FencedError, UnavailableError, UsageError
 from toy_server import Toy, ToyServer, step_digests
 
@@ -332,3 +334,38 @@ def test_odd_addresses_are_refused(address: str) -> None:
 def test_a_token_is_not_sent_in_the_clear(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="only over TLS"):
         Loader("10.1.2.3:7750", "toy", token_file=tmp_path / "token")
+
+
+def close_soon(loader: Loader) -> threading.Timer:
+    closing = threading.Timer(1.0, loader.close)
+    closing.start()
+    return closing
+
+
+def test_a_loader_that_another_thread_closes_ends_a_wait_at_once(server: ToyServer) -> None:
+    loader = Loader(server.address, "toy", settings=Settings(stall_timeout=60, call_timeout=2))
+    next(loader)
+    server.faults.hang = 1 << 20
+    closing = close_soon(loader)
+    begun = time.monotonic()
+    with pytest.raises(ClosedError, match="loader of run `toy` is closed"):
+        collect(loader)
+    assert time.monotonic() - begun < 10
+    closing.join()
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")]
+
+
+def test_a_loader_that_is_closed_while_it_opens_stays_closed() -> None:
+    """Nobody answers yet: it would go on for `open_timeout`, and hold the lease of a loader that nobody uses."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        loader = Loader(f"127.0.0.1:{place.getsockname()[1]}", "toy", settings=Settings(open_timeout=60))
+        closing = close_soon(loader)
+        begun = time.monotonic()
+        with pytest.raises(ClosedError):
+            next(loader)
+        assert time.monotonic() - begun < 10
+        closing.join()
+    assert pickle.loads(pickle.dumps(loader))._live is None
+    with pytest.raises(ClosedError):
+        next(pickle.loads(pickle.dumps(loader)))

@@ -6,6 +6,7 @@ import contextlib
 import mmap
 import os
 import re
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -216,3 +217,21 @@ def test_a_client_that_does_not_ask_is_told_nothing(trainer: Trainer, stream: St
     answer: Any = pb.GetBatchResponse.FromString(stream.read())
     assert not answer.HasField("share")
     assert not answer.batch.shared
+
+
+def test_who_comes_while_files_are_short_is_given_memory_later(server: ServerProcess, stream: Stream) -> None:
+    said = offered(stream)
+    assert server.process is not None
+    pid = server.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    log = server.log.read_text()
+    with socket.socket(socket.AF_UNIX) as first:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, before[1]))
+        try:
+            first.connect(f"\0{said.socket}")
+            until(lambda: "has to wait: Too many open files" in server.log.read_text().removeprefix(log))
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    _, files = visit(said)
+    assert len(files) == 1
+    os.close(files[0])
