@@ -51,6 +51,7 @@ class _Asked:
     work: Work
     size: int
     place: int  # in the memory that the stream shares with the server, or 0
+    at: float  # when it was asked for
     confirmation: data_pb2.Confirmation | None = None
 
 
@@ -74,6 +75,7 @@ class Pump:
         self._progress = time.monotonic()
         self._tries: dict[tuple[int, int], int] = {}
         self._pause = settings.backoff
+        self._paused = 0.0  # when the newest pause for a refusal began
 
     def run(self) -> None:
         """Returns when told to stop. Raises what no other stream would mend."""
@@ -145,9 +147,10 @@ class Pump:
             rooms = [
                 0 if (one[0].step, one[1]) in self._tries else share.take(n) for one, n in zip(work, sizes, strict=True)
             ]
-            asked = [_Asked(work=one, size=n, place=at) for one, n, at in zip(work, sizes, rooms, strict=True)]
+            now = time.monotonic()
+            asked = [_Asked(work=one, size=n, place=at, at=now) for one, n, at in zip(work, sizes, rooms, strict=True)]
             if not self._asked:
-                self._progress = time.monotonic()
+                self._progress = now
             if self._confirms and (confirmation := self._ledger.next(always=True)):
                 asked[0].confirmation = confirmation
                 request.confirmation.CopyFrom(confirmation)
@@ -195,6 +198,8 @@ class Pump:
         if isinstance(error, UnavailableError):
             self._desk.note(error)
             self._desk.put_back([asked.work])
-            self._rest()
+            if asked.at >= self._paused:  # one that was asked for before says nothing new
+                self._paused = time.monotonic()
+                self._rest()
         else:
             self._desk.fail(asked.work[0], error)

@@ -26,10 +26,17 @@ class AsyncStore:
 
     async def call(self, work: Callable[[Store], _Result]) -> _Result:
         """The result of `work` on the store, or what it raises. A call that began is finished even if cancelled."""
-        loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.run_in_executor(self._pool, work, self.store))
+        begun = asyncio.get_running_loop().run_in_executor(self._pool, work, self.store)
+        begun.add_done_callback(heard)
+        return await asyncio.shield(begun)
 
     def close(self) -> None:
         """Waits for calls under way, then closes the store."""
         self._pool.shutdown(wait=True)
         self.store.close()
+
+
+def heard(done: asyncio.Future[_Result]) -> None:
+    """Takes note of a failure that whoever waited for it may have left: else asyncio logs it as a defect."""
+    if not done.cancelled():
+        done.exception()

@@ -18,7 +18,6 @@ import sqlalchemy as sa
 from headrace.proto.errors import (
     DataLossError,
     HeadraceError,
-    LimitError,
     NotFoundError,
     UnavailableError,
     UsageError,
@@ -28,6 +27,7 @@ from headrace.server.control.migrations import check_current, migrate, new_store
 
 _BUSY_SECONDS = 10.0
 _WRITE = "headrace_write"
+_NO_WRITES = ("disk is full", "No space left", "disk I/O error", "readonly", "read-only")
 
 
 def parse_url(url: str) -> sa.URL:
@@ -128,6 +128,11 @@ class Database:
         self._engine.dispose()
 
 
+def refuses_writes(words: str) -> bool:
+    """Whether a database has said that it can be read and takes nothing new: it is full, or read-only."""
+    return any(sign in words for sign in _NO_WRITES)
+
+
 def _sqlite_engine(path: Path, *, create: bool, name: str) -> sa.Engine:
     if not create and not path.is_file():
         raise NotFoundError(f"store `{name}`: there is no file {path}; check --store, or start `headrace serve` first")
@@ -161,15 +166,15 @@ def _postgres_engine(url: sa.URL, *, read_only: bool) -> sa.Engine:
 
 @contextmanager
 def translated(name: str) -> Iterator[None]:
-    """Turns what a driver raises into the project's errors: a full disk is a limit, the rest is an absence."""
+    """Turns what a driver raises into the project's errors. A full disk is an absence too: trainers wait for room."""
     try:
         yield
     except (HeadraceError, sa.exc.IntegrityError):  # two writers of one new row: the caller knows what it means
         raise
     except sa.exc.SQLAlchemyError as error:
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        if "disk is full" in cause or "No space left" in cause or "disk I/O error" in cause:
-            raise LimitError(
+        if refuses_writes(cause):
+            raise UnavailableError(
                 f"control store `{name}`: {cause}; nothing was changed; make room and try again"
             ) from error
         if "not a database" in cause or "malformed" in cause:

@@ -14,8 +14,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from headrace.proto.errors import DataLossError, FencedError, HeadraceError, LimitError, OutOfRangeError
-from headrace.server.control.aio import AsyncStore
+from headrace.proto.errors import DataLossError, FencedError, HeadraceError, OutOfRangeError
+from headrace.server.control.aio import AsyncStore, heard
+from headrace.server.control.database import refuses_writes
 from headrace.server.control.events import Check, Wish
 from headrace.server.control.leases import Granted, OpenLease
 from headrace.server.control.listen import EVENT
@@ -146,8 +147,7 @@ class LiveRun:
     @property
     def store_refuses_writes(self) -> bool:
         """Whether the store answered the last write by saying that it is full or read-only."""
-        words = str(self.store_error or "")
-        return isinstance(self.store_error, LimitError) or "readonly" in words or "read-only" in words
+        return refuses_writes(str(self.store_error or ""))
 
     def count_failure(self, error: DataLossError) -> None:
         """Each failure once, however often it is met again."""
@@ -172,10 +172,11 @@ class LiveRun:
 
     async def refresh(self) -> None:
         """Reads the run anew. Callers that come while a read is under way share the one after it."""
-        if self._refreshing is not None:
+        if self._refreshing is not None and not self._refreshing.done():  # what an older one came to is over
             await asyncio.shield(self._refreshing)
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._advance(None))
+            self._refreshing.add_done_callback(heard)
         await asyncio.shield(self._refreshing)
 
     def news(self, kind: str) -> None:

@@ -50,6 +50,18 @@ def test_tries_again_and_loses_nothing(server: ToyServer, fault: str) -> None:
     assert {step for step, _ in server.seen.digests} == set(range(server.service.toy.end))
 
 
+def test_many_refusals_at_once_are_one_reason_to_pause() -> None:
+    """Each with a pause of its own would keep a trainer waiting long after a server, or its store, is back."""
+    with ToyServer(Toy(streams=True, lead=32)) as server:
+        server.faults.above_seal = 32
+        settings = Settings(stall_timeout=60, backoff=0.6, backoff_max=0.6)
+        begun = time.monotonic()
+        with Loader(server.address, "toy", settings=settings) as loader:
+            assert collect(loader) == plan(server.service.toy)
+            assert loader.stats.retries == 32
+        assert time.monotonic() - begun < 4
+
+
 def test_a_call_that_never_answers_ends_with_its_deadline(server: ToyServer) -> None:
     server.faults.hang = 2
     settings = Settings(stall_timeout=20, call_timeout=0.3, backoff=0.01)
