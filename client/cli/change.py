@@ -16,6 +16,7 @@ import click
 from headrace.client.cli.common import F, dry_run_option
 from headrace.client.cli.run_text import event_dict
 from headrace.client.cli.source import author, log_head
+from headrace.client.cli.terminal import clean
 from headrace.proto.v1 import control_pb2 as pb
 
 
@@ -59,7 +60,7 @@ class Change:
             f"event {answer.event.sequence} {verb} from step {answer.event.from_step} "
             f"({answer.confirmed} confirmed, seal {answer.seal}: {when})"
         )
-        for line in [*(lines or ()), *(f"note: {note}" for note in answer.notes)]:
+        for line in [*(lines or ()), *(f"note: {clean(note)}" for note in answer.notes)]:
             click.echo(line)
 
 

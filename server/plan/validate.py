@@ -7,12 +7,14 @@ refused, not scaled.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headrace.proto.errors import ConflictError, UsageError
+from headrace.server.plan.hidden import MOST_NAMED, by_event, handovers, in_words, kept
 from headrace.server.plan.log import CancelBody, Event, GrowBody, MaskBody, WeightsBody, bodies
 from headrace.server.plan.plan import Plan
-from headrace.server.plan.timeline import phase_starts, weight_range
+from headrace.server.plan.timeline import Range, make_timeline, phase_starts, weight_range
 
 TOLERANCE = 2e-6
 """How far the sum of weights on the wire may be from 1: float32 vectors of 60 domains stay within it."""
@@ -48,7 +50,7 @@ def check_weights_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
         if span.source.event is event:
             changed.piece(span)
     held = weight_range(event, phase_starts(plan.spec))
-    return (f"holds for steps {held.first} to {held.end - 1}", *_hidden(plan, held.first, held.end))
+    return (f"holds for steps {held.first} to {held.end - 1}", *_hidden(plan, changed, held))
 
 
 def check_weights(weights: Mapping[str, float], domains: Sequence[str], needed: Iterable[str] | None = None) -> None:
@@ -80,10 +82,24 @@ def _check_known(what: str, weights: Mapping[str, float], domains: Sequence[str]
             raise UsageError(f"{what} for `{name}`, which the run has not; it has {_names(domains)}")
 
 
-def _hidden(plan: Plan, first: int, end: int) -> Iterator[str]:
-    for other in plan.live:
-        if other.kind == "weights" and first <= other.from_step < end:
-            yield f"hides event {other.sequence}, which is scheduled for step {other.from_step}"
+def _hidden(plan: Plan, changed: Plan, held: Range) -> Iterator[str]:
+    """The events that lose steps to new weights, and what is left of them."""
+    starts = phase_starts(plan.spec)
+    taken = handovers(plan.timeline, changed.timeline, held)
+    lost = by_event((one.before, one.first, one.end) for one in taken if one.before is not None)
+    for other, steps in itertools.islice(lost.items(), MOST_NAMED):
+        assert other is not None
+        left = in_words(kept(changed.timeline, weight_range(other, starts)))
+        yield f"hides {in_words(steps)} of {_named(plan, other)}, which keeps {left}"
+    if len(lost) > MOST_NAMED:
+        yield f"hides steps of {len(lost) - MOST_NAMED} events more; `headrace run events` lists all"
+
+
+def _named(plan: Plan, event: Event) -> str:
+    """An event for the one who changes what it does: number, author, first step."""
+    whose = "" if event in plan.live else " of a parent"
+    by = f"by {event.author}, " if event.author else ""
+    return f"event {event.sequence}{whose} ({by}from step {event.from_step})"
 
 
 # ---- generations and masks
@@ -129,7 +145,20 @@ def check_mask_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
         )
     again = sorted(set(event.body.values) & earlier.keys())
     notes = (f"taken down already by earlier events: {_names(again)}",) if again else ()
-    return (f"what it names is served as padding from step {event.from_step} on", *notes)
+    return (f"what it names is served as padding from step {event.from_step} on", *notes, *_overtaken(plan, event))
+
+
+def _overtaken(plan: Plan, event: Event) -> Iterator[str]:
+    """The scheduled masks that change nothing, or less, because this one comes before them."""
+    mask = event.body
+    assert isinstance(mask, MaskBody)
+    for other in plan.holding:
+        if not isinstance(other.body, MaskBody) or other.from_step <= event.from_step or other.body.by != mask.by:
+            continue
+        shared = [value for value in other.body.values if value in mask.values]
+        if shared and mask.domain in ("", other.body.domain):
+            what = "all of it" if len(shared) == len(other.body.values) else _names(shared)
+            yield f"comes before {_named(plan, other)}, and takes down {what} already from step {event.from_step} on"
 
 
 def check_mask_domain(plan: Plan, body: MaskBody) -> None:
@@ -174,7 +203,23 @@ def check_cancel_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
                 f"event {number} brings domain {_names(sorted(gone))}, which event {other.sequence} names; "
                 f"cancel that one first"
             )
-    return (f"event {number} will not take hold at step {target.from_step}",)
+    return (f"event {number} will not take hold at step {target.from_step}", *_instead(plan, target))
+
+
+def _instead(plan: Plan, target: Event) -> Iterator[str]:
+    """Where the steps of cancelled weights get theirs from."""
+    if target.kind != "weights":
+        return
+    timeline = make_timeline(plan.spec, [event for event in plan.holding if event != target])
+    held = weight_range(target, phase_starts(plan.spec))
+    given = by_event((one.after, one.first, one.end) for one in handovers(plan.timeline, timeline, held))
+    for other, steps in itertools.islice(given.items(), MOST_NAMED):
+        whence = "the schedule of the phase" if other is None else _named(plan, other)
+        yield f"weights of {in_words(steps)} come from {whence} instead"
+    if len(given) > MOST_NAMED:
+        yield f"the rest comes from {len(given) - MOST_NAMED} events more"
+    if not given:
+        yield f"later events hide all of event {target.sequence}, so no weight changes"
 
 
 def named_by(event: Event) -> set[str]:

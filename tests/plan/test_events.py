@@ -251,14 +251,6 @@ def test_nothing_holds_beyond_the_end() -> None:
         judged(WeightsBody(weights={"a": 0.5, "b": 0.5}), 100)
 
 
-def test_the_reply_lists_what_is_hidden() -> None:
-    before = weights((), 30, a=1, b=0)
-    assert "hides event 1, which is scheduled for step 30" in judged(
-        WeightsBody(weights={"a": 0.3, "b": 0.7}), before=before
-    )
-    assert judged(WeightsBody(weights={"a": 0.3, "b": 0.7}), 10, 20, before=before) == ("holds for steps 10 to 19",)
-
-
 def test_cancel_only_what_lies_at_or_above_the_seal() -> None:
     before = weights((), 20, a=1, b=0)
     assert judged(CancelBody(sequence=1), before=before, seal=20)

@@ -120,8 +120,9 @@ def test_range_cancel_and_history(raw: Raw, make_run: MakeRun) -> None:
     run = make_run()
     raw("SetWeights", run=run, weights=GOOD, from_step=20, until_step=30, author="ann", reason="ramp")
     hiding = raw("SetWeights", run=run, weights={"a": 1.0, "b": 0.0, "c": 0.0}, from_step=10, until_step=40)
-    assert any("hides event 1" in note for note in hiding.notes)
-    raw("CancelEvent", run=run, sequence=2, reason="no")
+    assert "hides steps 20 to 29 of event 1 (by ann, from step 20), which keeps no step" in hiding.notes
+    back = raw("CancelEvent", run=run, sequence=2, reason="no")
+    assert "weights of steps 20 to 29 come from event 1 (by ann, from step 20) instead" in back.notes
     with pytest.raises(ConflictError):
         raw("CancelEvent", run=run, sequence=2)
     with pytest.raises(ConflictError):
