@@ -172,28 +172,3 @@ def assert_whole(copy: Path, *, at_least: int) -> None:
             store.close()
     log.verify(events)
     assert len(events) >= at_least
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"PYTHONHASHSEED": "1"},
-        {"PYTHONHASHSEED": "99", "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Kathmandu"},
-        {"RAYON_NUM_THREADS": "1"},
-        {"RAYON_NUM_THREADS": "16", "LANG": "C"},
-    ],
-)
-def test_digests_do_not_depend_on_the_surroundings(tmp_path: Path, corpus: Path, environment: dict[str, str]) -> None:
-    """Row 45."""
-    import subprocess
-
-    from rig import HEADRACE, headrace
-
-    spec, store = write_run(tmp_path, corpus, steps=600), f"sqlite:///{tmp_path}/control.db"
-    assert headrace("run", "create", str(spec), "--store", store).returncode == 0
-    words = ("run", "digest", "r", "--steps", "0:500", "--store", store)
-    here = headrace(*words).stdout
-    command = [*HEADRACE, *words]
-    there = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=True)
-    assert there.stdout == here
-    assert len(here.splitlines()) == 500
