@@ -13,9 +13,9 @@ from headrace.client.launch import Launch, Rank, holder
 from headrace.client.settings import MAX_MESSAGE_BYTES, Settings
 from headrace.client.share import Share
 from headrace.client.state import State
-from headrace.client.wire import Bytes, Part, Reply, read_reply, split
+from headrace.client.wire import Bytes, Part, Reply, read_reply, split, unknown_fields
 from headrace.native import __version__, copy_rows
-from headrace.proto.errors import DataLossError, LimitError, StateMismatchError, UsageError, from_name
+from headrace.proto.errors import ConflictError, DataLossError, LimitError, StateMismatchError, UsageError, from_name
 from headrace.proto.v1 import data_pb2
 
 PACK_BYTES = 1 << 20
@@ -222,7 +222,7 @@ class Session:
             message = f"{doing} from `{self.endpoints.current}`: {reply.refused.message} ({reply.refused.error})"
             raise from_name(reply.refused.error, reply.refused.code, message)
         if reply.part is not None:
-            self._check(reply.part, step, first_slot, rows, into)
+            self._check(reply.part, step, first_slot, rows, into, data)
         return reply
 
     def first_request(self) -> data_pb2.StreamBatchesRequest:
@@ -256,7 +256,7 @@ class Session:
         """Ends the stream that is under way: no answer came in time."""
         self.endpoints.break_streams(f"no answer within {self._settings.call_timeout:g} s")
 
-    def _check(self, part: Part, step: int, first_slot: int, rows: int, into: Buffer | None) -> None:
+    def _check(self, part: Part, step: int, first_slot: int, rows: int, into: Buffer | None, data: Bytes) -> None:
         if (part.step, part.first_slot, part.rows) != (step, first_slot, rows):
             raise DataLossError(
                 f"`{self.endpoints.current}` answered slots {part.first_slot}+{part.rows} of step {part.step} "
@@ -275,6 +275,13 @@ class Session:
             )
         received = take_rows(part, into, self.opened.id_bytes, self._names)
         if received != part.row_digests:
+            if new := unknown_fields(data):
+                raise ConflictError(
+                    f"step {step}: server `{self.endpoints.current}` (version {self.opened.server_version or 'unknown'}"
+                    f") says of its rows what this client (version {__version__}) does not know (fields "
+                    f"{', '.join(map(str, new))} of Batch), and their digests cover it; use a client as new as the "
+                    f"server"
+                )
             bad = [r for r in range(rows) if received[16 * r : 16 * r + 16] != part.row_digests[16 * r : 16 * r + 16]]
             raise DigestError(
                 f"step {step}: {len(bad)} of {rows} rows from `{self.endpoints.current}` differ from the digests sent "

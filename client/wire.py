@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 from headrace.proto.errors import DataLossError
 from headrace.proto.v1 import data_pb2
 from numpy.typing import NDArray
@@ -108,6 +109,12 @@ def read_reply(data: Bytes, *, id_bytes: int, shared: memoryview | None = None) 
         refused=outer.refused if outer.HasField("refused") else None,
         note=outer.note,
     )
+
+
+def unknown_fields(data: Bytes) -> list[int]:
+    """Numbers of what a whole reply says of its rows and this version does not know: a newer server wrote it."""
+    batch = data_pb2.GetBatchResponse.FromString(bytes(data)).batch
+    return sorted({unknown.field_number for unknown in UnknownFieldSet(batch)})
 
 
 def _parse(data: Bytes) -> _Parsed:
