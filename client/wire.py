@@ -114,7 +114,8 @@ def read_reply(data: Bytes, *, id_bytes: int, shared: memoryview | None = None) 
 def unknown_fields(data: Bytes) -> list[int]:
     """Numbers of what a whole reply says of its rows and this version does not know: a newer server wrote it."""
     batch = data_pb2.GetBatchResponse.FromString(bytes(data)).batch
-    return sorted({unknown.field_number for unknown in UnknownFieldSet(batch)})
+    unknown = UnknownFieldSet(batch)
+    return sorted({unknown[place].field_number for place in range(len(unknown))})
 
 
 def _parse(data: Bytes) -> _Parsed:

@@ -6,6 +6,7 @@ holds it. Steps are computed from the pure functions and the corpus that the run
 
 from __future__ import annotations
 
+from headrace.proto.errors import HeadraceError
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.events import Wish
 from headrace.server.control.records import RunRecord
@@ -50,7 +51,15 @@ class Offline:
         return self._views[name]
 
     def runs(self) -> pb.ListRunsResponse:
-        return pb.ListRunsResponse(runs=[self.run(run.name) for run in self.store.runs()])
+        """Every run; of one that cannot be opened here, what its row says, and why."""
+        answer = pb.ListRunsResponse()
+        for run in self.store.runs():
+            try:
+                answer.runs.append(self.run(run.name))
+            except HeadraceError as error:
+                answer.runs.append(record_info(run))
+                answer.refused[run.name] = str(error)
+        return answer
 
     def run(self, name: str) -> pb.RunInfo:
         return run_info(self.view(name))

@@ -67,7 +67,8 @@ def list_(as_json: bool, target: Target) -> None:
         answer = source.runs()
     runs, refused = list(answer.runs), dict(answer.refused)
     lines = [line for info in runs for line in info_lines(info)]
-    lines += [f"{name}: NOT SERVED by this server: {why}" for name, why in sorted(refused.items())]
+    verdict = "NOT SERVED by this server" if target.server else "CANNOT BE OPENED here"
+    lines += [f"{name}: {verdict}: {why}" for name, why in sorted(refused.items())]
     found = [info_dict(info) for info in runs]
     found += [{"name": name} for name in sorted(refused.keys() - {info.name for info in runs})]
     for one in found:

@@ -43,9 +43,7 @@ class ImportedRun:
 
 def import_run(connection: sa.Connection, imported: ImportedRun) -> RunRecord:
     """Writes the run; raises ExistsError when the store holds its name or id, NotFoundError without its parent."""
-    same = sa.or_(runs.c.name == imported.name, runs.c.id == imported.id)
-    if connection.execute(sa.select(runs.c.id).where(same)).first() is not None:
-        raise ExistsError(f"this store holds run `{imported.name}` (id `{imported.id}`) already; nothing was imported")
+    _check_new(connection, imported)
     parent = None
     if imported.parent_name is not None:
         query = sa.select(runs.c.id).where(runs.c.name == imported.parent_name)
@@ -62,3 +60,18 @@ def import_run(connection: sa.Connection, imported: ImportedRun) -> RunRecord:
     for event in imported.events:
         insert_event(connection, imported.id, event)
     return read_run(connection, imported.id)
+
+
+def _check_new(connection: sa.Connection, imported: ImportedRun) -> None:
+    query = sa.select(runs.c.name, runs.c.id, runs.c.spec_digest)
+    found = connection.execute(query.where(sa.or_(runs.c.name == imported.name, runs.c.id == imported.id))).all()
+    if any(row.id == imported.id for row in found):
+        raise ExistsError(f"this store holds run `{imported.name}` (id `{imported.id}`) already; nothing was imported")
+    if found:
+        other = found[0]
+        raise ExistsError(
+            f"this store holds another run `{other.name}` (id `{other.id}`, spec digest "
+            f"{other.spec_digest.hex()[:16]}) than "
+            f"the export's (id `{imported.id}`, spec digest {imported.spec_digest.hex()[:16]}); nothing was imported: "
+            f"import it into a store of its own"
+        )
