@@ -183,9 +183,7 @@ class Loader(Iterator[Batch]):
 
         Before the first step of a new run it asks the server which run this is, without taking the lease.
         """
-        if self._state is None:
-            self._state = self.open().state()
-        return self._state.to_dict()
+        return (self._state or self.open().state()).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from a state of any world size. Works before and after the first batch.
@@ -294,9 +292,13 @@ class Loader(Iterator[Batch]):
             return self._live
         if self._closing.is_set():
             raise self._is_closed()
-        if self._start == "resume" and self._state is None and self._opening.mode == "train":
-            check_beginning(self.open())
-        endpoints, opened = self._open(self._opening_as(self._opening.mode))
+        opening = self._opening_as(self._opening.mode)
+        if self._state is None and self._opening.mode == "train":
+            if self._start == "resume":
+                check_beginning(self.open())
+            elif self._start == "beginning":  # the server warns of a job that names no state
+                opening = replace(opening, state=self.open().state())
+        endpoints, opened = self._open(opening)
         for note in opened.notes:
             log.error("run `%s`:\n%s", opened.run, framed(note))
         self._live = live = Live(

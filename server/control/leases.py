@@ -87,8 +87,8 @@ def joins(lease: LeaseRecord | None, fenced_below: int, wish: OpenLease, now_us:
     """
     if wish.attempt < fenced_below:
         raise FencedError(
-            f"attempt {wish.attempt} of job `{wish.job}` was fenced by attempt {fenced_below} of the same job; "
-            f"stop this process, the newer attempt is the one that trains"
+            f"attempt {wish.attempt} of job `{wish.job}` was fenced by attempt {fenced_below} of the same job; stop "
+            f"this process if that one trains, else start it as attempt {fenced_below + 1}, or name another job"
         )
     if lease is None or has_lapsed(lease, now_us):
         return False

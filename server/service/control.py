@@ -62,7 +62,7 @@ class ControlService:
     async def CreateRun(self, request: pb.CreateRunRequest, context: Context) -> pb.CreateRunResponse:  # noqa: N802
         author = signed(request.author)
         await self._admit("CreateRun", "")
-        with self._noting("CreateRun", ""):
+        with self._noting("CreateRun", "", request.author):
             run, created = await self._registry.create(
                 request.spec_toml, place=request.place or "RUN.toml", base_dir=request.base_dir, author=author
             )
@@ -121,7 +121,7 @@ class ControlService:
         author = signed(request.author)
         await self._admit("BranchRun", request.parent)
         handle = await self._registry.by_name(request.parent)
-        with self._noting("BranchRun", request.parent):
+        with self._noting("BranchRun", request.parent, request.author):
             await handle.refresh()
             new = await asyncio.to_thread(new_branch, handle.view, request, author)
             if request.dry_run:
@@ -133,7 +133,7 @@ class ControlService:
     async def GrowDomain(self, request: pb.GrowDomainRequest, context: Context) -> pb.EventResponse:  # noqa: N802
         await self._admit("GrowDomain", request.run)
         handle = await self._registry.by_name(request.run)
-        with self._noting("GrowDomain", request.run):
+        with self._noting("GrowDomain", request.run, request.author):
             wish = await self._registry.store.call(lambda _: grow_wish(request, self._registry.opener, handle.view))
             assert isinstance(wish.body, GrowBody)
             await handle.open_generation(wish.body)
@@ -142,7 +142,7 @@ class ControlService:
     async def Mask(self, request: pb.MaskRequest, context: Context) -> pb.EventResponse:  # noqa: N802
         await self._admit("Mask", request.run)
         handle = await self._registry.by_name(request.run)
-        with self._noting("Mask", request.run):
+        with self._noting("Mask", request.run, request.author):
             wish, notes = await asyncio.to_thread(mask_wish, request, handle.view)
         return await self._append("Mask", request, lambda: wish, notes)
 
@@ -201,7 +201,7 @@ class ControlService:
         self, method: str, request: Any, make: Callable[[], Wish], notes: tuple[str, ...] = ()
     ) -> pb.EventResponse:
         handle = await self._registry.by_name(request.run)
-        with self._noting(method, request.run):
+        with self._noting(method, request.run, request.author):
             made = make()
             wish = replace(made, author=signed(made.author))
             appended = await handle.append(wish, checker(handle.view, notes))
@@ -221,14 +221,14 @@ class ControlService:
             raise
 
     @contextlib.contextmanager
-    def _noting(self, method: str, run: str) -> Iterator[None]:
+    def _noting(self, method: str, run: str, author: str = "") -> Iterator[None]:
         """Counts, logs and notes a change that is refused."""
         try:
             yield
         except HeadraceError as error:
             if method in _EVENTS:
                 self._metrics.update(run, "refused", type(error).__name__)
-            who = current().name or "-"
+            who = current().name or author or "-"
             fields = told("refused", run=run, remedy=remedy_of(error), method=method, who=who)
             logger.warning("run %s: %s by %s was refused: %s", run or "-", method, who, error, extra=fields)
             if not isinstance(error, UnavailableError):

@@ -31,7 +31,7 @@ from headrace.server.control.leases import OpenLease, token_of
 from headrace.server.service.ahead import Ahead
 from headrace.server.service.auth import Scope, require
 from headrace.server.service.handle import RunHandle
-from headrace.server.service.logs import told
+from headrace.server.service.logs import remedy_of, told
 from headrace.server.service.metrics import Metrics
 from headrace.server.service.opening import (
     check_state,
@@ -66,6 +66,15 @@ class DataService:
         self._received = Received(metrics)
 
     async def OpenRun(self, request: pb.OpenRunRequest, context: Context) -> pb.OpenRunResponse:  # noqa: N802
+        try:
+            return await self._open(request)
+        except ConflictError as error:
+            who, job = request.job.holder or "-", request.job.id or "-"
+            fields = told("refused", run=request.run, remedy=remedy_of(error), method="OpenRun", who=who)
+            logger.warning("run %s: OpenRun by job %s (%s) was refused: %s", request.run, job, who, error, extra=fields)
+            raise
+
+    async def _open(self, request: pb.OpenRunRequest) -> pb.OpenRunResponse:
         handle = await self._registry.by_name(request.run)
         next_step = request.state.next_step if request.HasField("state") else 0
         if request.HasField("state"):
@@ -293,7 +302,7 @@ async def _take_lease(handle: RunHandle, request: pb.OpenRunRequest, next_step: 
     confirmed = handle.confirmed
     granted = await handle.open_lease(wish)
     notes = [note_of_double(wish, granted.doubles)] if granted.doubles else []
-    if granted.first and confirmed and not request.HasField("state"):
+    if (granted.first or granted.doubles) and confirmed and not request.HasField("state"):
         notes.append(note_of_beginning(handle.view, confirmed))
     for note in notes:
         logger.warning("run %s: %s", handle.view.run.name, note, extra=told("warned", run=handle.view.run.name))
@@ -352,9 +361,11 @@ def _end(view: View) -> Answer:
 
 
 def _log_open(handle: RunHandle, request: pb.OpenRunRequest, next_step: int) -> None:
+    trains = request.mode == pb.OPEN_MODE_TRAIN
     logger.info(
-        "run %s: opened by job %s attempt %d rank %s of %d (%s) at step %d, client %s",
+        "run %s: %s by job %s attempt %d rank %s of %d (%s) at step %d, client %s",
         handle.view.run.name,
+        "opened" if trains else "looked at",
         request.job.id or "-",
         request.job.attempt,
         request.job.rank or "-",
@@ -363,7 +374,7 @@ def _log_open(handle: RunHandle, request: pb.OpenRunRequest, next_step: int) -> 
         next_step,
         request.client_version or "unknown",
         extra=told(
-            "opened",
+            "opened" if trains else "observed",
             run=handle.view.run.name,
             step=next_step,
             job=request.job.id,

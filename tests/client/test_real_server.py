@@ -20,7 +20,7 @@ import pytest
 from corpora import build_small_corpus
 from headrace.client import Batch, DomainLoss, Loader, Settings
 from headrace.native import step_digest
-from headrace.proto.errors import ConflictError, FencedError, StateMismatchError
+from headrace.proto.errors import ConflictError, FencedError, StateMismatchError, UsageError
 from rig import Raw, ServerProcess, planned_digests, serving, write_run
 
 STEPS = 60
@@ -343,3 +343,25 @@ def test_a_job_without_a_state_is_warned_of_what_is_confirmed(runs: Runs, caplog
     assert "has 4 confirmed steps" in record.getMessage()
     assert "load_state_dict" in record.getMessage()
     assert f"headrace run branch {name}" in record.getMessage()
+    caplog.clear()
+    with runs.loader(name, job="d", start="beginning") as meant:
+        assert next(meant).step == 0
+    assert not caplog.records
+
+
+def test_asking_for_the_state_of_a_loader_that_was_given_none_gives_it_none(
+    runs: Runs, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = runs.make("asked")
+    with runs.loader(name, job="a") as loader:
+        for _ in range(20):
+            next(loader)
+    with runs.loader(name, job="b", start="resume") as refused:
+        assert refused.state_dict()["next_step"] == 0
+        with pytest.raises(UsageError, match="was given no state"):
+            next(refused)
+    with runs.loader(name, job="c") as warned:
+        warned.state_dict()
+        assert next(warned).step == 0
+    (record,) = caplog.records
+    assert "names no state and begins at step 0" in record.getMessage()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from headrace.proto.errors import ConflictError, FencedError, NotFoundError, StateMismatchError, UsageError
+from headrace.proto.v1 import data_pb2
 from rig import Raw, Trainer
 
 MakeRun = Callable[..., str]
@@ -22,6 +23,17 @@ def test_a_second_job_is_refused_and_told_who_holds_the_run(raw: Raw, make_run: 
     first.close()
     second = Trainer(raw, run=run, job="second").open().take(3)
     assert second.digests == first.digests
+
+
+def test_a_trainer_that_was_killed_and_begins_anew_as_the_same_attempt_is_warned(raw: Raw, make_run: MakeRun) -> None:
+    run = make_run()
+    killed = Trainer(raw, run=run).open().take(3)
+    for state, warned in ((killed.state(), False), (None, True)):
+        message = {"id": "job", "world": 1, "rank": "0", "holder": f"another process, {warned}"}
+        fields = {} if state is None else {"state": data_pb2.State(**state)}
+        opened = raw("OpenRun", run=run, mode="OPEN_MODE_TRAIN", job=message, **fields)
+        assert any("train on the same rows twice" in note for note in opened.notes)
+        assert any("names no state and begins at step 0" in note for note in opened.notes) == warned
 
 
 def test_takeover_stops_the_holder(raw: Raw, make_run: MakeRun) -> None:
@@ -39,7 +51,7 @@ def test_a_restarted_attempt_takes_over_at_once_and_the_older_stops(raw: Raw, ma
     for call in (lambda: old.take(1), old.close):
         with pytest.raises(FencedError, match="attempt 1 of job `job`"):
             call()
-    with pytest.raises(FencedError, match="attempt 0 of job `job` was fenced by attempt 1"):
+    with pytest.raises(FencedError, match=r"attempt 0 of job `job` was fenced by attempt 1.* start it as attempt 2,"):
         Trainer(raw, run=run).open()
     new.take(5)
     assert sorted(new.digests) == list(range(5, 11))

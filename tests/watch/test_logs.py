@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from certificates import make_authority, make_certificate
-from headrace.proto.errors import HeadraceError, UnavailableError, UsageError
+from headrace.proto.errors import ConflictError, HeadraceError, UnavailableError, UsageError
 from headrace.server.service.logs import Json, Logfmt, Text, remedy_of, told
 from rig import Raw, ServerProcess, Trainer, headrace, serving, write_run
 
@@ -74,22 +74,30 @@ PROGRAM = [sys.executable, "-c", _LOGGING]
 def test_what_happens_to_a_run_is_one_line_each(tmp_path: Path, corpus: Path) -> None:
     with serving(tmp_path, [write_run(tmp_path, corpus)], program=PROGRAM) as server:
         with Raw(server.address) as raw:
+            raw("OpenRun", run="r", mode="OPEN_MODE_OBSERVE")
             trainer = Trainer(raw).open().take(5)
             raw("SetWeights", run="r", weights={"a": 0.4, "b": 0.3, "c": 0.3}, author="ann", reason="try\nthis")
             with pytest.raises(HeadraceError):
                 raw("SetWeights", run="r", weights={"a": 1.0, "nowhere": 1.0}, author="bob")
+            with pytest.raises(ConflictError):
+                Trainer(raw, job="late").open()
             trainer.take(3)
             secret = trainer.opened.lease
         server.stop()
         everything = server.log.read_text()
         (opened,) = events(server, "opened")
         assert (opened["run"], opened["step"], opened["job"], opened["world"]) == ("r", 0, "job", 1)
+        (observed,) = events(server, "observed")
+        assert "run r: looked at by job -" in observed["message"]
         (changed,) = events(server, "changed")
         assert (changed["who"], changed["kind"], changed["run"]) == ("ann", "weights", "r")
         assert changed["step"] >= 5
-        (refused,) = events(server, "refused")
-        assert refused["run"] == "r"
-        assert refused["remedy"]
+        refused = events(server, "refused")
+        assert [(line["run"], line["method"], line["who"]) for line in refused] == [
+            ("r", "SetWeights", "bob"),
+            ("r", "OpenRun", "test:late"),
+        ]
+        assert all(line["remedy"] for line in refused)
         assert events(server, "stopping")
         (stopped,) = events(server, "stopped")
         assert (stopped["run"], stopped["step"]) == ("r", 7)
