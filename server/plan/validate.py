@@ -114,6 +114,11 @@ def check_grow_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
         raise ConflictError(
             f"generation {body.generation[:16]} is in domain `{body.domain}` already, or joins it later"
         )
+    if body.generation == plan.facts.digest.hex() and body.domain in plan.facts.tokens:
+        raise ConflictError(
+            f"`{body.manifest or body.generation[:16]}` is the corpus that the run was made with, which domain "
+            f"`{body.domain}` reads already; name the manifest that `headrace corpus grow` wrote"
+        )
     if body.join == "now" and plan.spec.order == "blocks":
         raise UsageError("in the order `blocks` a generation joins at the next pass; leave out `join`")
     changed = plan.with_events((*plan.events, event))

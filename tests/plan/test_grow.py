@@ -156,6 +156,9 @@ def test_bad_events_are_refused() -> None:
         judged(grow("b", MORE), opened={})
     with pytest.raises(ConflictError, match="in domain `b` already"):
         judged(grow("b", MORE), before=event((), grow("b", MORE), 30))
+    base = bytes(32).hex()
+    with pytest.raises(ConflictError, match="is the corpus that the run was made with, which domain `b` reads already"):
+        judged(grow("b", base), opened={(base, "b"): OPENED[MORE, "b"]})
     with pytest.raises(ConflictError, match="first free step is 8"):
         judged(grow("b", MORE), 7)
     with pytest.raises(UsageError, match="no domain `z`"):
