@@ -50,6 +50,8 @@ def eval_command(
         if per_language:
             for name, report in part.items():
                 click.echo("\n".join(_language_table(name, report)))
+    if page:
+        click.echo(f"wrote {page}")
 
 
 def _sets(texts: dict[str, list[Path]]) -> dict[str, dict[str, list[str]]]:

@@ -57,7 +57,10 @@ class Account:
             )
         if self.read and self._unseen:
             names = ", ".join(f"`{name}`" for name in sorted(self._unseen))
-            raise ConfigError(f"`{self.name}`: no row has the field {names}, which `name`, `where` or `keep` asks for")
+            raise ConfigError(
+                f"`{self.name}`: no row has the field {names}, which `name`, `where` or `keep` asks for; give files "
+                f"without it (text files have no fields) a domain of their own"
+            )
 
     def _see(self, fields: Iterable[str]) -> None:
         self._unseen.difference_update(fields)

@@ -37,7 +37,8 @@ def format_of(source: Source, spec: DomainSpec) -> str:
     if kind is None:
         known = ", ".join(sorted(_SUFFIXES))
         raise ConfigError(
-            f'domain `{spec.name}`: no format is known for `{source.name}` (only {known}); say `format = "jsonl"`'
+            f"domain `{spec.name}`: no format is known for `{source.name}` (only {known}); name the one it has, as in "
+            f'`format = "text"`, or leave the file out of `files`'
         )
     if kind in _TABLES and suffixes and suffixes[-1] in _COMPRESSED:
         raise ConfigError(f"`{source.name}`: {kind} files compress inside; unpack this one first")

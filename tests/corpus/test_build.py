@@ -227,6 +227,16 @@ def test_domains_of_a_tree_match_exactly(cases: Path, root: Path, build: Build) 
         spec_of(root, '[[domain]]\nname = "code "\nfiles = ["tree/code /*.jsonl"]\n')
 
 
+def test_files_of_other_kinds_in_a_domain_are_refused_with_what_to_do(root: Path, build: Build) -> None:
+    write_jsonl(root / "raw/m.jsonl", [{"text": "a", "license": "mit"}])
+    (root / "raw/m.txt").write_text("a\n")
+    (root / "raw/m.py").write_text("a\n")
+    with pytest.raises(ConfigError, match=r"`raw/m.txt`: no row has the field `license`.*a domain of their own"):
+        build('[[domain]]\nname = "m"\nfiles = ["raw/m.jsonl", "raw/m.txt"]\nkeep = ["license"]\n')
+    with pytest.raises(ConfigError, match=r'no format is known for `raw/m.py`.*`format = "text"`'):
+        build('[[domain]]\nname = "m"\nfiles = ["raw/m.*"]\n')
+
+
 def test_where_filters_on_fields_and_tokens(root: Path, build: Build) -> None:
     records = [{"text": "x" * n, "q": n / 10, "lang": "de" if n % 2 else None} for n in range(1, 41)]
     write_jsonl(root / "raw/a.jsonl", records)

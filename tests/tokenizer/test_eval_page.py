@@ -110,3 +110,4 @@ def test_the_command_writes_page_and_json(tmp_path: Path) -> None:
     table = subprocess.run([*command, *files, *options], capture_output=True, text=True, check=True).stdout
     assert "all sets" in table
     assert "control" in table
+    assert f"wrote {tmp_path / 'page.html'}" in table
