@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +16,6 @@ from headrace.proto.errors import DataLossError, HeadraceError
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint32]
-_NOTHING = memoryview(b"")
 Kind = TypeVar("Kind", bound=np.generic)
 
 
@@ -69,8 +67,8 @@ class Assembly:
         return self._flat[first * self._row_bytes : (first + rows) * self._row_bytes]
 
     def fill(self, first: int, part: Part) -> None:
-        """A range whose ids lie in its `room`; where they came from is let go."""
-        self._parts[first] = replace(part, ids=_NOTHING)
+        """A range whose ids lie in its `room`."""
+        self._parts[first] = part
 
     def arrived(self, rows: int) -> bool:
         """Whether these were the last rows missing: then the caller is to `finish`."""

@@ -317,8 +317,9 @@ class Prefetcher:
         with self._changed:
             self._shared.cause = ""
             self._answered.notify_all()
-            self.stats.bytes_received += len(reply.part.ids)
-            self.stats.bytes_shared += len(reply.part.ids) * reply.part.shared
+            size = assembly.size * reply.part.rows // assembly.rows
+            self.stats.bytes_received += size
+            self.stats.bytes_shared += size * reply.part.shared
             last = assembly.arrived(reply.part.rows)
             self._tell()
         if last:

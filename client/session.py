@@ -13,7 +13,7 @@ from headrace.client.launch import Launch, Rank, holder
 from headrace.client.settings import MAX_MESSAGE_BYTES, Settings
 from headrace.client.share import Share
 from headrace.client.state import State
-from headrace.client.wire import Bytes, Part, Reply, read_reply, split, unknown_fields
+from headrace.client.wire import Bytes, Part, Reply, read_reply, split, take_plain, unknown_fields
 from headrace.native import __version__, copy_rows
 from headrace.proto.errors import ConflictError, DataLossError, LimitError, StateMismatchError, UsageError, from_name
 from headrace.proto.v1 import data_pb2
@@ -214,7 +214,14 @@ class Session:
         """The answer to what was asked for. Its ids, or those in `shared`, are copied to `into`, where one is given,
         and what lies there then has the digests that the server names. Raises what a stream says instead of an answer.
         """
-        reply = read_reply(data, id_bytes=self.opened.id_bytes, shared=shared)
+        id_bytes = self.opened.id_bytes
+        if into is not None and (
+            part := take_plain(
+                data, step, first_slot, rows, id_bytes=id_bytes, into=into, shared=shared, names=self._names
+            )
+        ):
+            return Reply(part=part)
+        reply = read_reply(data, id_bytes=id_bytes, shared=shared)
         if reply.note:
             log.warning("run `%s`: %s", self.opened.run, reply.note)
         if reply.refused is not None:
@@ -222,7 +229,7 @@ class Session:
             message = f"{doing} from `{self.endpoints.current}`: {reply.refused.message} ({reply.refused.error})"
             raise from_name(reply.refused.error, reply.refused.code, message)
         if reply.part is not None:
-            self._check(reply.part, step, first_slot, rows, into, data)
+            self._check(reply.part, reply.ids, step, first_slot, rows, into, data)
         return reply
 
     def first_request(self) -> data_pb2.StreamBatchesRequest:
@@ -256,7 +263,9 @@ class Session:
         """Ends the stream that is under way: no answer came in time."""
         self.endpoints.break_streams(f"no answer within {self._settings.call_timeout:g} s")
 
-    def _check(self, part: Part, step: int, first_slot: int, rows: int, into: Buffer | None, data: Bytes) -> None:
+    def _check(
+        self, part: Part, ids: memoryview, step: int, first_slot: int, rows: int, into: Buffer | None, data: Bytes
+    ) -> None:
         if (part.step, part.first_slot, part.rows) != (step, first_slot, rows):
             raise DataLossError(
                 f"`{self.endpoints.current}` answered slots {part.first_slot}+{part.rows} of step {part.step} "
@@ -267,13 +276,13 @@ class Session:
         if int(part.domains.max(initial=0)) >= len(self._names):
             raise DataLossError(f"step {step}: a row names domain {part.domains.max()} of {len(self._names)}")
         if into is None:
-            into = np.empty(len(part.ids), dtype=np.uint8)
-        if len(part.ids) != into.size:
+            into = np.empty(len(ids), dtype=np.uint8)
+        if len(ids) != into.size:
             raise DataLossError(
                 f"step {step}: rows of {part.seq_len} tokens arrived, {into.size // rows // self.opened.id_bytes - 1} "
                 "are due; the run's shapes have changed since it was opened"
             )
-        received = take_rows(part, into, self.opened.id_bytes, self._names)
+        received = take_rows(part, ids, into, self.opened.id_bytes, self._names)
         if received != part.row_digests:
             if new := unknown_fields(data):
                 raise ConflictError(
@@ -311,10 +320,10 @@ class DigestError(DataLossError):
     """Rows were received that differ from the digests sent with them."""
 
 
-def take_rows(part: Part, into: Buffer, id_bytes: int, names: tuple[str, ...]) -> bytes:
+def take_rows(part: Part, ids: memoryview, into: Buffer, id_bytes: int, names: tuple[str, ...]) -> bytes:
     """Copies the ids, and makes 16 bytes a row from the copies; one pass, the only copy that the client makes."""
     return copy_rows(
-        np.frombuffer(part.ids, dtype=np.uint8),
+        np.frombuffer(ids, dtype=np.uint8),
         into,
         (part.seq_len + 1) * id_bytes,
         part.edge_ends,

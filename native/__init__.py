@@ -25,6 +25,7 @@ from headrace.native._native import (
     row_digests,
     split_pieces,
     step_digest,
+    take_plain,
     text_digests,
 )
 from headrace.native._native import version as __version__
@@ -50,6 +51,8 @@ __all__ = [
     "copy_rows",
     "row_digests",
     "step_digest",
+    # replies
+    "take_plain",
     # token store
     "Blake3",
     "PADDING",

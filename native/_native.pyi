@@ -22,6 +22,7 @@ __all__ = [
     "plan_tokens",
     "random_u64",
     "copy_rows",
+    "take_plain",
     "row_digests",
     "step_digest",
     "PADDING",
@@ -58,6 +59,30 @@ def copy_rows(
     mask_ends: npt.NDArray[np.uint32] | None = None,
     masks: npt.NDArray[np.uint32] | None = None,
 ) -> bytes: ...
+def take_plain(
+    reply: npt.NDArray[np.uint8],
+    shared: npt.NDArray[np.uint8] | None,
+    into: npt.NDArray[np.uint8],
+    step: int,
+    first_slot: int,
+    rows: int,
+    id_bytes: int,
+    names: Sequence[str],
+) -> (
+    tuple[
+        int,
+        bool,
+        npt.NDArray[np.uint32],
+        npt.NDArray[np.uint32],
+        npt.NDArray[np.float32],
+        npt.NDArray[np.uint32],
+        npt.NDArray[np.uint32],
+        bytes,
+        bytes,
+        bytes,
+    ]
+    | None
+): ...
 def row_digests(
     ids: bytes | bytearray | memoryview,
     row_bytes: int,

@@ -12,6 +12,7 @@ pub mod perm;
 pub mod plan;
 mod py;
 pub mod reader;
+pub mod reply;
 pub mod rng;
 pub mod shard;
 pub mod shard_index;

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from corpora import build_small_corpus
-from headrace.client import Loader, Settings
+from headrace.client import Loader, Settings, session
 from headrace.client.cli.main import main
 from headrace.client.ring import Ring
+from headrace.client.wire import Bytes, Reply, read_reply
 from headrace.native import step_digest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,6 +108,22 @@ def test_the_same_batches_either_way(server: ServerProcess, run: str) -> None:
         assert mine.stats.bytes_shared == 0
     assert [digest for digest, _ in shared] == planned(server, run)
     assert not mapped()
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_rows_are_read_the_fast_way(
+    server: ServerProcess, run: str, share: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Reply] = []
+
+    def noted(data: Bytes, **more: Any) -> Reply:
+        read.append(read_reply(data, **more))
+        return read[-1]
+
+    monkeypatch.setattr(session, "read_reply", noted)
+    with loader(server.address, run, share=share) as mine:
+        assert [digest for digest, _ in take(mine)] == planned(server, run)
+    assert [reply.part for reply in read] == [None] * len(read)  # the end of the run, and no rows
 
 
 def test_small_ranges_share_messages_and_memory(server: ServerProcess, run: str) -> None:

@@ -8,6 +8,7 @@ mod encoder;
 mod gather;
 mod member;
 mod plan;
+mod reply;
 mod rng;
 mod texts;
 
@@ -16,6 +17,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("version", env!("CARGO_PKG_VERSION"))?;
     digest::register(m)?;
     plan::register(m)?;
+    reply::register(m)?;
     rng::register(m)?;
     bpe::register(m)?;
     encoder::register(m)?;
