@@ -314,13 +314,15 @@ async def _sealed(handle: RunHandle, step: int, context: Context) -> View:
     """A view that has sealed the step, or whose end lies at or before it; raises for anything else."""
     if step > LARGEST_STEP:
         raise OutOfRangeError(f"step {step} is beyond 2^53, the largest step of any run")
-    await handle.refresh()
     remaining = context.time_remaining()
     patience = min(_WAIT_SECONDS, _WAIT_SECONDS if remaining is None else remaining / 2)
 
     def answered(view: View) -> bool:
         return step < view.run.seal or view.run.seal == view.plan.end
 
+    # What raises the seal asks the store besides.
+    if not (handle.rises_past(step) and await handle.wait(answered, patience / 4)):
+        await handle.refresh()
     view = handle.view
     if answered(view):
         return view

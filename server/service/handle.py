@@ -118,6 +118,10 @@ class RunHandle(LiveRun):
     def _can_rise(self) -> bool:
         return self._target() > self.view.run.seal and self.view.lease is not None and bool(self.view.labels)
 
+    def rises_past(self, step: int) -> bool:
+        """Whether the seal is about to rise past a step, with all that is known now."""
+        return self._can_rise() and step < self._target()
+
     def _is_time(self) -> bool:
         """Whether a seal that can rise should: the fastest rank has half of its lead left at most, or has waited."""
         run = self.view.run
