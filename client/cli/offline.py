@@ -93,7 +93,8 @@ class Offline:
 
     def branch(self, request: pb.BranchRunRequest) -> pb.CreateRunResponse:
         view = self.view(request.parent)
-        new, notes = new_branch(view, request, request.author), branch_notes(view, request)
+        new = new_branch(view, request, request.author)
+        notes = branch_notes(view, request, new)
         if request.dry_run:
             info = pb.RunInfo(name=new.name, spec_json=new.spec_json, spec_digest=new.spec_digest, seal=new.seal)
             return pb.CreateRunResponse(run=info, notes=notes)

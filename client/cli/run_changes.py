@@ -10,6 +10,7 @@ import click
 from headrace.client.cli.change import Change, change_options
 from headrace.client.cli.common import Target, access_options, dry_run_option, json_option
 from headrace.client.cli.source import author, open_source
+from headrace.client.cli.terminal import clean
 from headrace.client.cli.vectors import parse_parts
 from headrace.proto.errors import ConfigError
 from headrace.proto.v1 import control_pb2 as pb
@@ -72,7 +73,7 @@ def branch(
     verb = "would leave" if dry_run else "leaves" if answer.created else "left already, with the same digest,"
     click.echo(f"run {name} {verb} {parent} at step {at}, digest {answer.run.spec_digest.hex()}")
     for note in answer.notes:
-        click.echo(f"note: {note}")
+        click.echo(f"note: {clean(note)}")
 
 
 @click.command()

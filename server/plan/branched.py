@@ -16,11 +16,12 @@ from headrace.proto.errors import ConflictError, StateMismatchError, UsageError
 from headrace.server.plan.answers import Draw, Past, Skipped
 from headrace.server.plan.cursor import Cursor
 from headrace.server.plan.facts import CorpusFacts
+from headrace.server.plan.hidden import kept
 from headrace.server.plan.log import CancelBody, Event, MaskBody
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.shapes import Shape
 from headrace.server.plan.spec import Branch, DomainPolicy, Phase, Point, RunSpec
-from headrace.server.plan.timeline import phase_starts
+from headrace.server.plan.timeline import phase_starts, weight_range
 
 
 def branch_spec(
@@ -193,6 +194,21 @@ class BranchedPlan(Plan):
 def later_masks(parent: Plan, shared: int) -> tuple[Event, ...]:
     """What a plan takes down only from step `shared` on: a branch that shares the steps below would serve it again."""
     return tuple(event for event in parent.live if event.kind == "mask" and event.from_step >= shared)
+
+
+def left_behind(parent: Plan, branch: Branch) -> tuple[tuple[Event, tuple[tuple[int, int], ...]], ...]:
+    """What a branch does not take over of its parent's changes: weights, with the steps [first, end) from `at` on that
+    they have in the parent, and generations that join only from `at + skip` on."""
+    starts = phase_starts(parent.spec)
+    found: list[tuple[Event, tuple[tuple[int, int], ...]]] = []
+    for event in parent.holding:
+        if event.kind == "grow" and event.from_step >= branch.at + branch.skip:
+            found.append((event, ()))
+        if event.kind == "weights" and not (branch.keeps_weights and event.from_step < branch.at):
+            held = kept(parent.timeline, weight_range(event, starts))
+            steps = tuple((max(first, branch.at), end) for first, end in held if end > branch.at)
+            found += [(event, steps)] if steps else []
+    return tuple(found)
 
 
 def _sealed(parent: Plan, branch: Branch) -> Plan:

@@ -90,12 +90,12 @@ def _hidden(plan: Plan, changed: Plan, held: Range) -> Iterator[str]:
     for other, steps in itertools.islice(lost.items(), MOST_NAMED):
         assert other is not None
         left = in_words(kept(changed.timeline, weight_range(other, starts)))
-        yield f"hides {in_words(steps)} of {_named(plan, other)}, which keeps {left}"
+        yield f"hides {in_words(steps)} of {named(plan, other)}, which keeps {left}"
     if len(lost) > MOST_NAMED:
         yield f"hides steps of {len(lost) - MOST_NAMED} events more; `headrace run events` lists all"
 
 
-def _named(plan: Plan, event: Event) -> str:
+def named(plan: Plan, event: Event) -> str:
     """An event for the one who changes what it does: number, author, first step."""
     whose = "" if event in plan.live else " of a parent"
     by = f"by {event.author}, " if event.author else ""
@@ -163,7 +163,7 @@ def _overtaken(plan: Plan, event: Event) -> Iterator[str]:
         shared = [value for value in other.body.values if value in mask.values]
         if shared and mask.domain in ("", other.body.domain):
             what = "all of it" if len(shared) == len(other.body.values) else _names(shared)
-            yield f"comes before {_named(plan, other)}, and takes down {what} already from step {event.from_step} on"
+            yield f"comes before {named(plan, other)}, and takes down {what} already from step {event.from_step} on"
 
 
 def check_mask_domain(plan: Plan, body: MaskBody) -> None:
@@ -219,7 +219,7 @@ def _instead(plan: Plan, target: Event) -> Iterator[str]:
     held = weight_range(target, phase_starts(plan.spec))
     given = by_event((one.after, one.first, one.end) for one in handovers(plan.timeline, timeline, held))
     for other, steps in itertools.islice(given.items(), MOST_NAMED):
-        whence = "the schedule of the phase" if other is None else _named(plan, other)
+        whence = "the schedule of the phase" if other is None else named(plan, other)
         yield f"weights of {in_words(steps)} come from {whence} instead"
     if len(given) > MOST_NAMED:
         yield f"the rest comes from {len(given) - MOST_NAMED} events more"

@@ -6,14 +6,17 @@ step on: a text whose licence was withdrawn does not come back by branching. Who
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headrace.proto.errors import ConflictError
 from headrace.proto.v1 import control_pb2 as pb
 from headrace.server.control.records import NewRun
-from headrace.server.plan.branched import branch_spec, later_masks
-from headrace.server.plan.log import Event, MaskBody
+from headrace.server.plan.branched import branch_spec, later_masks, left_behind
+from headrace.server.plan.hidden import MOST_NAMED, in_words
+from headrace.server.plan.log import Event, GrowBody, MaskBody
 from headrace.server.plan.read import read_changes
-from headrace.server.plan.spec import PLAN_VERSION
-from headrace.server.plan.validate import check_weights
+from headrace.server.plan.spec import PLAN_VERSION, RunSpec
+from headrace.server.plan.validate import check_weights, named
 from headrace.server.service.loading import make_plan
 from headrace.server.service.view import View
 
@@ -58,15 +61,31 @@ def new_branch(parent: View, request: pb.BranchRunRequest, author: str) -> NewRu
     )
 
 
-def branch_notes(parent: View, request: pb.BranchRunRequest) -> tuple[str, ...]:
-    """What the new child takes down as its parent does, or serves again, one line a mask."""
+def branch_notes(parent: View, request: pb.BranchRunRequest, new: NewRun) -> tuple[str, ...]:
+    """What the new child takes down as its parent does, or serves again, one line a mask; then what it leaves out."""
     does = "is served again" if request.without_masks else f"is taken down from step {request.at} on here too"
-    return tuple(
+    masks = tuple(
         f"what event {event.sequence} of run `{parent.run.name}` takes down from step {event.from_step} on {does}: "
         f"{_named(event.body)}"
         for event in later_masks(parent.plan, request.at + request.skip)
         if isinstance(event.body, MaskBody)
     )
+    return (*masks, *_left_out(parent, new))
+
+
+def _left_out(parent: View, new: NewRun) -> Iterator[str]:
+    """The parent's changes of weights and its generations that are not the child's."""
+    branch = RunSpec.from_json(new.spec_json).branch
+    assert branch is not None
+    left = left_behind(parent.plan, branch)
+    for event, steps in left[:MOST_NAMED]:
+        what = f"in run `{parent.run.name}`, {named(parent.plan, event)}"
+        if isinstance(event.body, GrowBody):
+            yield f"{what} brings a generation of domain `{event.body.domain}`, which does not join here"
+        else:
+            yield f"{what} gives the weights of {in_words(steps)}, which it does not here"
+    if len(left) > MOST_NAMED:
+        yield f"{len(left) - MOST_NAMED} events more of run `{parent.run.name}` do not hold here"
 
 
 def _named(body: MaskBody) -> str:

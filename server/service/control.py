@@ -126,9 +126,9 @@ class ControlService:
             new = await asyncio.to_thread(new_branch, handle.view, request, author)
             if request.dry_run:
                 info = pb.RunInfo(name=new.name, spec_json=new.spec_json, spec_digest=new.spec_digest, seal=new.seal)
-                return pb.CreateRunResponse(run=info, notes=branch_notes(handle.view, request))
+                return pb.CreateRunResponse(run=info, notes=branch_notes(handle.view, request, new))
             run, created = await self._registry.store.call(lambda store: store.create_run(new))
-        return await self._made(run, created, branch_notes(handle.view, request))
+        return await self._made(run, created, branch_notes(handle.view, request, new))
 
     async def GrowDomain(self, request: pb.GrowDomainRequest, context: Context) -> pb.EventResponse:  # noqa: N802
         await self._admit("GrowDomain", request.run)

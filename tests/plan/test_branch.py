@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from headrace.proto.errors import ConflictError, StateMismatchError, UsageError
 from headrace.server.plan import log
-from headrace.server.plan.branched import BranchedPlan, branch_plan, branch_spec
+from headrace.server.plan.branched import BranchedPlan, branch_plan, branch_spec, left_behind
 from headrace.server.plan.forecast import make_forecast
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.spec import RunSpec
@@ -182,3 +182,31 @@ def test_random_branches_equal_the_oracle(seed: int) -> None:
         slots = [(plan.domains[d], int(p), int(i), int(w)) for d, p, i, w in zip(*columns, strict=True)]
         assert slots == step.slots, f"seed {seed}, step {step.number}"
     assert plan.end == at + len(steps), f"seed {seed}"
+
+
+# ---- what is left behind
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ({"at": 40}, [(2, 45, 50)]),
+        ({"at": 40, "weights": {"a": 0.5, "b": 0.5}}, [(1, 40, 45), (1, 50, 80), (2, 45, 50)]),
+        ({"at": 40, "phases": [phase({"b": 1.0}, 10, name="p9")]}, [(1, 40, 45), (1, 50, 80), (2, 45, 50)]),
+        ({"at": 46}, []),
+        ({"at": 85, "weights": {"a": 0.5, "b": 0.5}}, []),
+    ],
+)
+def test_what_a_branch_leaves_behind_is_what_it_has_other_weights_for(
+    changes: dict[str, Any], left: list[tuple[int, int, int]]
+) -> None:
+    of = parent(set_weights(set_weights((), 10, 80, a=0.9, b=0.1), 45, 50, a=0.3, b=0.7))
+    plan = child(of, **changes)
+    branch = plan.spec.branch
+    assert branch is not None
+    told = [(event.sequence, *steps) for event, ranges in left_behind(of, branch) for steps in ranges]
+    assert told == left
+    gone = {step for _, first, end in told for step in range(first, end)}
+    for step in range(plan.first, min(plan.timeline.steps, 100)):
+        theirs, ours = of.timeline.at(step).source.event, plan.timeline.at(step).source.event
+        assert (step in gone) == (theirs is not None and theirs != ours)

@@ -138,6 +138,26 @@ def test_range_cancel_and_history(raw: Raw, make_run: MakeRun) -> None:
         raw("CancelEvent", run=run, sequence=1)
 
 
+def test_a_branch_says_which_changes_of_its_parent_it_leaves_out(
+    server: ServerProcess, raw: Raw, make_run: MakeRun
+) -> None:
+    """And a name that would steer a terminal does not."""
+    run = make_run()
+    raw("SetWeights", run=run, weights=GOOD, from_step=2, until_step=30, author="ann")
+    raw("SetWeights", run=run, weights=GOOD, from_step=20, until_step=25, author="b\x1b[2Jb")
+    Trainer(raw, run=run).open().take(8).settle()
+    at = ("--at", "6", "--server", server.address)
+    done = headrace("run", "branch", run, f"{run}-kept", *at)
+    assert (
+        f"in run `{run}`, event 2 (by b\N{REPLACEMENT CHARACTER}[2Jb, from step 20) gives the weights of" in done.stdout
+    )
+    assert "steps 20 to 24, which it does not here" in done.stdout
+    assert "event 1 " not in done.stdout
+    words = ("--dry-run", "--weight", "a=1", "--weight", "b=1", "--weight", "c=1")
+    done = headrace("run", "branch", run, f"{run}-new", *words, *at)
+    assert "(by ann, from step 2) gives the weights of steps 6 to 19 and steps 25 to 29, which it" in done.stdout
+
+
 def test_create_run(raw: Raw, make_run: MakeRun, tmp_path: Path, corpus: Path) -> None:
     name = make_run(name="same")
     assert make_run(name="same") == name  # an equal run is success
