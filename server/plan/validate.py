@@ -128,12 +128,25 @@ def check_grow_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:
     size = f"{changed.size(body.domain, event.from_step):,} tokens"
     if body.domain in plan.domains:
         how = "are mixed with what the open pass has left" if body.join == "now" else "come with its next pass"
-        return (f"domain `{body.domain}` has {size} from step {event.from_step} on; the new ones {how}",)
+        said = f"domain `{body.domain}` has {size} from step {event.from_step} on; the new ones {how}"
+        return (said, *_waits(plan, event, body))
     phases = _names([shape.phase for shape in plan.shapes(event.from_step)])
     return (
         f"domain `{body.domain}` is new, with {size}, and has no weight in {phases}: it is read from the step on from "
         f"which `headrace weights set` names it",
     )
+
+
+def _waits(plan: Plan, event: Event, body: GrowBody) -> Iterator[str]:
+    """Of two generations that join a domain `now` within one pass, the later one waits for its end."""
+    if body.join != "now":
+        return
+    for other in plan.timeline.grows:
+        assert isinstance(other.body, GrowBody)
+        if (other.body.domain, other.body.join) == (body.domain, "now") and other.from_step != event.from_step:
+            later = "this one" if other.from_step < event.from_step else "that one"
+            one = named(plan, other)
+            yield f"{one} joins `{body.domain}` now too: within one pass, {later} waits for the end of the pass"
 
 
 def check_mask_event(plan: Plan, seal: int, event: Event) -> tuple[str, ...]:

@@ -151,6 +151,17 @@ def test_good_events_pass_with_notes() -> None:
     assert judged(MaskBody(by="hash", values=("ab",)))
 
 
+def test_of_two_that_join_now_the_one_that_may_wait_is_named() -> None:
+    at_30 = event((), grow("b", MORE, join="now"), 30)
+    for step, which in ((20, "that one"), (40, "this one")):
+        assert judged(grow("b", NEXT, join="now"), step, at_30)[1:] == (
+            f"event 1 (by me, from step 30) joins `b` now too: within one pass, {which} waits for the end of the pass",
+        )
+    assert len(judged(grow("b", NEXT, join="now"), 30, at_30)) == 1
+    assert len(judged(grow("b", NEXT), 40, at_30)) == 1
+    assert len(judged(grow("b", NEXT, join="now"), 40, event((), grow("b", MORE), 30))) == 1
+
+
 def test_bad_events_are_refused() -> None:
     with pytest.raises(UnavailableError, match="not open here"):
         judged(grow("b", MORE), opened={})
