@@ -7,6 +7,7 @@ A user's mistake never shows a traceback: every `HeadraceError` is printed as on
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import sys
 
@@ -42,6 +43,9 @@ _EXTRA_OF_MODULE = {
     "babel": "demo",
     "psycopg": "postgres",
 }
+
+# Python does not say of a file that it writes to, or of standard output, which one it is.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class MissingExtraError(HeadraceError):
@@ -108,9 +112,11 @@ def run() -> None:
             raise
         fail(known)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in _NO_ROOM:
             raise
-        fail(HeadraceError(f"{error.filename}: {error.strerror}"))
+        where = "cannot write what was asked for" if error.filename is None else error.filename
+        room = "; make room and run it again" if error.errno in _NO_ROOM else ""
+        fail(HeadraceError(f"{where}: {error.strerror}{room}"))
 
 
 def fail(error: HeadraceError) -> None:

@@ -44,6 +44,18 @@ def test_every_command_has_help() -> None:
         assert "Usage" in result.output
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("words", [["--version"], ["run", "--help"]])
+def test_output_that_finds_no_room_is_one_line(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "headrace.client.cli", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: cannot write what was asked for: No space left on device; make room and run it again\n"
+    )
+
+
 def test_state_show(tmp_path: Path) -> None:
     plain, inside = tmp_path / "state.json", tmp_path / "checkpoint.json"
     plain.write_text(json.dumps(STATE))
