@@ -13,6 +13,7 @@ the ways out; one that had not connects there on its own.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import mmap
 import os
 import threading
@@ -28,7 +29,22 @@ from headrace.proto.errors import UsageError
 _DRAIN_SECONDS = 0.5
 _CANCEL_SECONDS = 2.0
 
+_SWITCH = "_GRPC_ENABLE_FORK_SUPPORT"
 _OFF = ("0", "false", "no", "off")
+
+
+def _switch_on() -> None:
+    """gRPC reads the variable when it is imported: where a program has done that before, it is told here."""
+    core = importlib.import_module("grpc._cython.cygrpc")
+    if not _is_off() and getattr(core, _SWITCH, None) is False:
+        setattr(core, _SWITCH, True)
+
+
+def _is_off() -> bool:
+    return os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "").lower() in _OFF
+
+
+_switch_on()
 
 
 class ForkError(UsageError):
@@ -173,5 +189,4 @@ def _after_in_child() -> None:
     for memory in before.mapped:
         with contextlib.suppress(BufferError):  # a thread that is gone here was reading it
             memory.close()
-    off = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "").lower() in _OFF
-    _process.poisoned = before.poisoned or (off and bool(_process.inherited))
+    _process.poisoned = before.poisoned or (_is_off() and bool(_process.inherited))

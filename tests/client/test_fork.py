@@ -74,6 +74,15 @@ def test_a_fork_of_a_connected_parent_may_make_its_own(server: ToyServer) -> Non
     assert run(server, connect=True, own=True) == [*["child 0"] * 3, "parent 0", "parent 1"]
 
 
+@pytest.mark.parametrize(("said", "found"), [({}, "True"), ({"GRPC_ENABLE_FORK_SUPPORT": "0"}, "False")])
+def test_fork_handlers_are_on_also_where_grpc_was_imported_first(said: dict[str, str], found: str) -> None:
+    """As a program does that imports TensorBoard or Ray before the client."""
+    asks = "import grpc, headrace.client.fork; print(grpc._cython.cygrpc.is_fork_support_enabled())"
+    environ = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True, env=environ | said)
+    assert done.stdout.strip() == found
+
+
 def test_without_fork_handlers_a_child_is_refused_rather_than_left_to_hang(server: ToyServer) -> None:
     lines = run(server, connect=True, own=True, GRPC_ENABLE_FORK_SUPPORT="0")
     assert lines.count("refused False") == 3
