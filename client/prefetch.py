@@ -314,19 +314,23 @@ class Prefetcher:
             self._end(reply)
             return
         assembly.fill(first, reply.part)
-        with self._changed:
-            self._shared.cause = ""
-            self._answered.notify_all()
+        with self._lock:
             size = assembly.size * reply.part.rows // assembly.rows
             self.stats.bytes_received += size
             self.stats.bytes_shared += size * reply.part.shared
             last = assembly.arrived(reply.part.rows)
-            self._tell()
         if last:
             batch = assembly.finish(self._stage)
-            with self._changed:
+            with self._lock:
                 assembly.done(batch)
-                self._changed.notify_all()
+
+    def delivered(self) -> None:
+        """Rows were received: tells all that wait, once for those that came together."""
+        with self._changed:
+            self._shared.cause = ""
+            self._answered.notify_all()
+            self._tell()
+            self._changed.notify_all()
 
     def _end(self, reply: Reply) -> None:
         shared = self._shared

@@ -253,11 +253,11 @@ class Session:
         # A range that does not fit behind the last one begins anew in front, and leaves a gap.
         return Share(under_way + min(under_way // 2, self._settings.message_bytes))
 
-    def stream(self, requests: Iterator[data_pb2.StreamBatchesRequest]) -> Iterator[memoryview]:
-        """One StreamBatches call: its answers as they come, for `read`."""
+    def stream(self, requests: Iterator[data_pb2.StreamBatchesRequest]) -> Iterator[list[memoryview]]:
+        """One StreamBatches call: the answers of each message as it comes, for `read`."""
         doing = f"stream run `{self.opened.run}` for rank {self.rank.rank}"
         for message in self.endpoints.stream("StreamBatches", requests, doing=doing):
-            yield from split(message)
+            yield split(message)
 
     def break_streams(self) -> None:
         """Ends the stream that is under way: no answer came in time."""

@@ -39,6 +39,7 @@ class Desk(Protocol):
     def some_work(self, room: int, *, asked: int, seconds: float) -> list[Work]: ...
     def put_back(self, work: Iterable[Work]) -> None: ...
     def received(self, assembly: Assembly, first: int, reply: Reply) -> None: ...
+    def delivered(self) -> None: ...
     def fail(self, assembly: Assembly, error: HeadraceError) -> None: ...
     def changed(self, error: DigestError, *, again: bool) -> None: ...
     def note(self, error: UnavailableError) -> None: ...
@@ -99,16 +100,20 @@ class Pump:
     def _stream(self) -> None:
         self._number += 1
         self._share = share = self._session.share()
-        for data in self._session.stream(self._requests(self._number, share)):
-            if share.heard(data):
-                continue
-            with self._lock:
-                asked = self._asked.popleft()
-                self._bytes -= asked.size
-                self._progress = time.monotonic()
-            self._answered(asked, data, share)
-            share.free(asked.place)
+        for message in self._session.stream(self._requests(self._number, share)):
+            for data in message:
+                if not share.heard(data):
+                    self._take(data, share)
+            self._desk.delivered()
         raise UnavailableError("the server has ended the stream; asking again")
+
+    def _take(self, data: Bytes, share: Share) -> None:
+        with self._lock:
+            asked = self._asked.popleft()
+            self._bytes -= asked.size
+            self._progress = time.monotonic()
+        self._answered(asked, data, share)
+        share.free(asked.place)
 
     def _give_back(self) -> None:
         with self._lock:

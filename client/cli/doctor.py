@@ -318,8 +318,8 @@ def _memory(endpoints: Endpoints, run: str) -> str:
         done.wait(_SHARE_SECONDS)  # an older server says nothing
 
     answers = session.stream(requests()) if opened.streams else iter(())
-    said = next(answers, None)
-    share = read_share(said) if said is not None else None
+    said = next(answers, ())
+    share = read_share(said[0]) if said else None
     try:
         if share is None or share.refused:
             return f"ids come in messages: {share.refused if share else 'the server is older'}"

@@ -3,7 +3,7 @@
 A trainer at the seal is served from what the seal task has built. One that reads older steps (a rollback, an observer,
 a replay) has its ranges built as they come up; one by one, each costs a change of threads and a message of its own. So
 ranges that already wait are built along with the one that is due: twice as many each time, as long as as many wait,
-so that a client which takes steps as they come is never kept waiting for those after.
+and half as many when far fewer do, so that a client which takes steps as they come hardly waits for those after.
 
 What was given up: up to `MOST_BYTES` a stream are held while its client is slow to take them.
 """
@@ -18,7 +18,7 @@ from headrace.proto.errors import HeadraceError
 from headrace.proto.v1 import data_pb2 as pb
 from headrace.server.service.rows import StepRows
 
-MOST_BYTES = 4 << 20
+MOST_BYTES = 6 << 20
 MOST_RANGES = 8
 Range = pb.GetBatchRequest | pb.RowRange
 _Key = tuple[int, int, int]
@@ -42,8 +42,8 @@ class Ahead:
             chosen.append(_key(wanted))
         if len(chosen) == self._most:
             self._most = min(2 * self._most, MOST_RANGES)
-        elif room >= 0:  # there were no more
-            self._most = 1
+        elif room >= 0 and len(chosen) < self._most // 2:  # there were no more
+            self._most //= 2
         return chosen
 
     def build(self, chosen: Sequence[_Key], build: Callable[[int, int, int], StepRows]) -> StepRows:

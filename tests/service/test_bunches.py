@@ -29,8 +29,12 @@ def test_twice_as_many_each_time_while_as_many_wait() -> None:
     ahead, (due, *waiting) = Ahead(), ranges(20)
     counts = [len(ahead.choose(due, waiting, lambda step: 1)) for _ in range(5)]
     assert counts == [1, 2, 4, 8, MOST_RANGES]
+    assert len(ahead.choose(due, waiting[:3], lambda step: 1)) == 4  # bunches of half as many do not make it smaller
     assert len(ahead.choose(due, waiting[:2], lambda step: 1)) == 3
-    assert len(ahead.choose(due, waiting, lambda step: 1)) == 1  # the client took them as they came
+    assert len(ahead.choose(due, waiting, lambda step: 1)) == 4
+    alone = [ahead.choose(due, (), lambda step: 1) for _ in range(4)]  # the client takes them as they come
+    assert [len(chosen) for chosen in alone] == [1] * 4
+    assert len(ahead.choose(due, waiting, lambda step: 1)) == 2
 
 
 def test_no_more_bytes_than_are_to_be_held() -> None:
