@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 from headrace.client.batch import Batch
 from headrace.client.buffers import Buffer, Pool
+from headrace.client.layout import Layout
 from headrace.client.session import Session
 from headrace.client.stage import Stage
 from headrace.client.wire import Part
@@ -20,25 +20,18 @@ Kind = TypeVar("Kind", bound=np.generic)
 
 
 class Assembly:
-    """A step that is being fetched. The caller's lock guards everything but `room` and `fill`: ranges do not overlap.
+    """A step that is being fetched. The caller's lock guards all but `room` and `fill`: ranges do not overlap."""
 
-    A step without a known shape lies past the last phase: it is asked for as one row, to be told of the end.
-    """
-
-    def __init__(self, session: Session, step: int, pool: Pool) -> None:
-        opened, rank = session.opened, session.rank
-        shape = opened.shape(step)
+    def __init__(self, session: Session, step: int, layout: Layout, pool: Pool) -> None:
         self.step = step
         self.error: HeadraceError | None = None
         self.handed_out = False
         self._session = session
         self._pool = pool
-        if shape is not None and shape.batch % rank.world:
-            raise DataLossError(f"step {step}: {shape.batch} rows cannot be shared by {rank.world} ranks")
-        self.rows = shape.batch // rank.world if shape is not None else 1
-        self.first_slot = rank.rank * self.rows if shape is not None else 0
-        self._columns = shape.seq_len + 1 if shape is not None else 1
-        self._row_bytes = self._columns * opened.id_bytes
+        self._layout = layout
+        self.rows = layout.rows
+        self.first_slot = layout.first_slot
+        self._row_bytes = layout.row_bytes
         self.size = self.rows * self._row_bytes
         self._missing = self.rows
         self._batch: Batch | None = None
@@ -46,17 +39,8 @@ class Assembly:
 
     def allocate(self) -> None:
         """Takes the buffer. Not in the constructor, so that a step which the bounds forbid takes none."""
-        kind = np.uint16 if self._session.opened.id_bytes == 2 else np.uint32
-        buffer = self._pool.take(self.size)
-        self._flat = buffer
-        self._ids = buffer.view(np.dtype(kind).newbyteorder("<")).reshape(self.rows, self._columns)
-
-    def ranges(self, message_bytes: int) -> Iterator[tuple[int, int]]:
-        """(first row, rows) of each call, none above what the server or `message_bytes` allows."""
-        most = max(1, min(self._session.opened.max_rows, message_bytes // self._row_bytes))
-        calls = -(-self.rows // most)
-        bounds = [self.rows * i // calls for i in range(calls + 1)]
-        return ((begin, end - begin) for begin, end in itertools.pairwise(bounds))
+        self._flat = self._pool.take(self.size)
+        self._ids = self._flat.view(self._layout.kind).reshape(self.rows, self._layout.columns)
 
     @property
     def complete(self) -> bool:

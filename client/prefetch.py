@@ -22,6 +22,7 @@ from headrace.client.batch import Batch
 from headrace.client.buffers import Pool
 from headrace.client.calls import Calls
 from headrace.client.endpoints import NoStreamError
+from headrace.client.layout import Layouts
 from headrace.client.ledger import Ledger
 from headrace.client.retry import ClosedError
 from headrace.client.session import DigestError, Session
@@ -82,6 +83,7 @@ class Prefetcher:
         self._confirms = confirms
         # An observer has no lead: it reads what is sealed, or waits.
         self._lookahead = session.opened.lead if confirms else max(session.opened.lead, 2 * settings.in_flight)
+        self._layouts = Layouts(session.opened, session.rank, message_bytes=settings.message_bytes)
         self._pool = Pool(keep=2 * self._lookahead + 2, make=stage.buffer)
         # One lock, three kinds of waiting: the trainer for a batch, the workers for work, and between two tries.
         # Reentrant, as are the locks of the ledger and the endpoints: a loader that nobody refers to may be closed by
@@ -147,10 +149,11 @@ class Prefetcher:
             raise shared.fatal
         if shared.end is not None and step >= shared.end:
             return True
-        self._schedule()
+        assembly = shared.steps.get(step)
+        if assembly is None:
+            self._schedule()
         if shared.work and shared.work[0][0].step <= step:
             self._hungry.notify_all()
-        assembly = shared.steps.get(step)
         return assembly is not None and assembly.complete
 
     def _hand_out(self, step: int) -> Batch | None:
@@ -197,11 +200,12 @@ class Prefetcher:
         """Puts every step that the bounds allow on the list. Called with the lock held."""
         shared = self._shared
         while self._may_ask(shared.next_step):
-            assembly = Assembly(self._session, shared.next_step, self._pool)
+            layout = self._layouts.of(shared.next_step)
+            assembly = Assembly(self._session, shared.next_step, layout, self._pool)
             if shared.held and shared.held + assembly.size > self._settings.buffer_bytes:
                 break
             assembly.allocate()
-            ranges = [(assembly, first, rows) for first, rows in assembly.ranges(self._settings.message_bytes)]
+            ranges = [(assembly, first, rows) for first, rows in layout.ranges]
             # Without a call among them, so that Ctrl-C in the trainer's thread comes before or after them all.
             shared.steps[assembly.step] = assembly
             shared.held += assembly.size
