@@ -205,6 +205,7 @@ class Pump:
             self._desk.put_back([asked.work])
             if asked.at >= self._paused:  # one that was asked for before says nothing new
                 self._paused = time.monotonic()
+                self._desk.delivered()  # what came with it need not wait
                 self._rest()
         else:
             self._desk.fail(asked.work[0], error)
