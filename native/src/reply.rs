@@ -33,7 +33,7 @@ pub struct Batch<'a> {
     pub plan_hash: &'a [u8],
     pub real_ids: Vec<u32>,
     pub next_plan_hash: &'a [u8],
-    pub names: usize,
+    pub names: Vec<&'a [u8]>,
     pub shared: bool,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Batch<'a> {
                 (11, Value::Bytes(found)) => batch.row_digests = found,
                 (12, Value::Bytes(found)) => batch.plan_hash = found,
                 (13, Value::Bytes(found)) => batch.real_ids = words(found)?,
-                (14, Value::Bytes(_)) => batch.names += 1,
+                (14, Value::Bytes(found)) => batch.names.push(found),
                 (15, Value::Bytes(found)) => batch.next_plan_hash = found,
                 (18, Value::Number(found)) => batch.shared = found != 0,
                 _ => return None,
@@ -98,7 +98,8 @@ impl<'a> Batch<'a> {
             && self.next_plan_hash.len() == 32
             && self.edge_ends.is_sorted()
             && self.edge_ends.last().map_or(0, |&end| end as usize) == self.edges.len()
-            && self.names <= wanted.names.len()
+            && self.names.len() <= wanted.names.len()
+            && (self.names.iter().zip(wanted.names)).all(|(said, known)| *said == known.as_bytes())
             && self
                 .domains
                 .iter()
