@@ -16,7 +16,9 @@ from headrace.server.plan.cursor import FIELDS, Words
 from headrace.server.plan.pieces import grown, view_id
 from headrace.server.plan.plan import Plan
 from headrace.server.plan.scaling import effective_tokens
+from headrace.server.plan.spec import RunSpec
 from headrace.server.plan.timeline import Span
+from headrace.server.plan.validate import TOLERANCE
 from headrace.server.plan.whole import WholePiece
 
 MUCH_PADDING = 0.1
@@ -69,7 +71,7 @@ class PhaseForecast:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """A run from step 0 to `end`. `warnings` are sentences that name domains."""
+    """A run from step 0 to `end`. `warnings` are sentences that name domains; `notes` say what weights come to."""
 
     run: str
     end: int
@@ -78,6 +80,7 @@ class Forecast:
     phases: tuple[PhaseForecast, ...]
     domains: tuple[DomainForecast, ...]
     warnings: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass
@@ -109,6 +112,7 @@ def make_forecast(plan: Plan, progress: Callable[[int], None] = lambda step: Non
         phases=phases,
         domains=domains,
         warnings=tuple(_warnings(plan, end, domains)),
+        notes=tuple(_notes(plan.spec)),
     )
 
 
@@ -247,6 +251,17 @@ def _domain(plan: Plan, name: str, end: int, seen: _Seen) -> DomainForecast:
         ahead=max(-int(seen.least[place]), 0) / WINDOW,
         behind=max(int(seen.most[place]), 0) / WINDOW,
     )
+
+
+def _notes(spec: RunSpec) -> Iterator[str]:
+    """Weights that do not sum to 1: meant as parts, or one of them is a slip."""
+    for phase in spec.phases:
+        for point in phase.points:
+            total = sum(point.weights.values())
+            if abs(total - 1) > TOLERANCE:
+                shares = ", ".join(f"{name} {weight / total:.4g}" for name, weight in point.weights.items())
+                place = f" at {point.at}" if len(phase.points) > 1 else ""
+                yield f"weights of phase `{phase.name}`{place} sum to {total:.6g} and are taken as parts: {shares}"
 
 
 def _warnings(plan: Plan, end: int, domains: tuple[DomainForecast, ...]) -> Iterator[str]:

@@ -23,6 +23,7 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     columns = ("domain", *(f"{phase.name} [{phase.first}, {phase.end})" for phase in forecast.phases), "all")
     for what, cells in (("tokens", tokens), ("epochs", epochs)):
         lines += ["", f"{what} by phase", *_table([columns, *((name, *row) for name, row in cells.items())])]
+    lines += [f"note: {note}" for note in forecast.notes]
     return lines + [f"warning: {warning}" for warning in forecast.warnings]
 
 

@@ -154,6 +154,17 @@ def test_tokens_and_epochs_are_told_by_phase() -> None:
     ]
 
 
+def test_weights_that_do_not_sum_to_one_are_said() -> None:
+    """A slip (0.7 + 0.3 + 0.1) is not told from parts (50 and 50) by the file: both are said as they are taken."""
+    slip = {"a": 0.7, "b": 0.3, "c": 0.1}
+    run = spec(phase({"a": 0.7, "b": 0.2, "c": 0.1}, 5, name="good"), phase(slip, 4, name="slip"))
+    forecast = make_forecast(plan(run, {"a": 800, "b": 400, "c": 400}))
+    assert forecast.notes == (
+        "weights of phase `slip` sum to 1.1 and are taken as parts: a 0.6364, b 0.2727, c 0.09091",
+    )
+    assert f"note: {forecast.notes[0]}" in forecast_lines(forecast)
+
+
 def test_a_domain_smaller_than_a_window_is_read_with_padding_and_named() -> None:
     """One document of 5 tokens at rows of 2,048, at weight 0.3 and alone: counted exactly, and said before it runs."""
     mixed = spec(phase({"a": 0.7, "tiny": 0.3}, 1000, seq_len=2048, batch=8))
