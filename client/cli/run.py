@@ -152,16 +152,18 @@ def digest(name: str, steps: str, as_json: bool, target: Target) -> None:
 @run.command()
 @click.argument("first", metavar="RUN")
 @click.argument("second", metavar="OTHER")
-@click.option("--steps", default="0:100", show_default=True, help="Steps to compare, A:B (B excluded).")
+@click.option("--steps", help="Steps to compare, A:B (B excluded).  [default: 100, from 0 or where a branch begins]")
 @json_option
 @access_options
-def diff(first: str, second: str, steps: str, as_json: bool, target: Target) -> None:
+def diff(first: str, second: str, steps: str | None, as_json: bool, target: Target) -> None:
     """Compare two runs: what differs in their specs, their logs, and from which step on their streams part.
 
     Exit code 0 when the streams agree over the steps compared, 1 when they part.
     """
     with open_source(target) as source:
         ours, theirs = source.run(first), source.run(second)
+        if steps is None:
+            steps = _first_of_their_own(ours, theirs)
         differ = spec_differences(json.loads(ours.spec_json), json.loads(theirs.spec_json))
         logs = [[event.hash.hex() for event in source.events(name)] for name in (first, second)]
         parts = _first_difference(source, first, second, step_range(steps))
@@ -172,6 +174,13 @@ def diff(first: str, second: str, steps: str, as_json: bool, target: Target) -> 
     _emit(as_json, value, lines)
     if parts is not None:
         raise click.exceptions.Exit(1)
+
+
+def _first_of_their_own(*runs: pb.RunInfo) -> str:
+    """The first 100 steps, or those that a branch does not share with its parent; none that a run does not have."""
+    begin = min((run.branch_at for run in runs if run.parent), default=0)
+    end = min((run.end_step for run in runs if run.HasField("end_step")), default=begin + 100)
+    return f"{begin}:{max(min(begin + 100, end), begin + 1)}"
 
 
 def _first_difference(source: Source, first: str, second: str, steps: range) -> int | None:

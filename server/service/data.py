@@ -287,6 +287,8 @@ async def _take_lease(handle: RunHandle, request: pb.OpenRunRequest, next_step: 
             f"world is {world} and the job has no id; all ranks must name one job (launchers set it, "
             f"else pass job= and attempt=)"
         )
+    if any("\0" in word for word in (job.id, job.rank, job.holder)):
+        raise UsageError("a job, a rank and a holder have names without a zero byte: no database keeps one")
     if handle.view.run.kind == "eval":
         raise ConflictError(f"run `{handle.view.run.name}` is of kind eval and is never confirmed; open it to observe")
     wish = OpenLease(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from headrace.client import Loader
 from headrace.client.cli.source import step_range
 from headrace.client.cli.vectors import parse_parts
 from headrace.proto.errors import UsageError
@@ -104,6 +105,21 @@ def test_diff(raw: Raw, server: ServerProcess, make_run: MakeRun) -> None:
     assert parted.returncode == 1
     assert "seed: 7 -> 8" in parted.stdout
     assert "part at step 0" in parted.stdout
+
+
+def test_diff_of_a_branch_begins_where_it_leaves(server: ServerProcess, make_run: MakeRun) -> None:
+    parent, child, only_a = make_run(), "one-that-left", ["--weight", "a=1", "--weight", "b=0", "--weight", "c=0"]
+    short = make_run(steps=30)
+    with Loader(server.address, parent) as loader:
+        for _ in range(20):
+            next(loader)
+    made = headrace("run", "branch", parent, child, "--at", "15", *only_a, "--server", server.address)
+    assert made.returncode == 0, made.stderr
+    parted = headrace("run", "diff", parent, child, "--store", server.store)
+    assert parted.returncode == 1
+    assert "part at step 15" in parted.stdout
+    cut = headrace("run", "diff", short, parent, "--store", server.store)
+    assert "steps 0:30 are equal" in cut.stdout
 
 
 def test_settings_file_names_the_store(tmp_path: Path, corpus: Path) -> None:

@@ -64,6 +64,12 @@ def test_confirmed_never_falls(raw: Raw, make_run: MakeRun) -> None:
     assert raw("GetRun", run=trainer.run).run.confirmed >= 9
 
 
+@pytest.mark.parametrize("name", ["id", "rank", "holder"])
+def test_names_that_no_database_keeps(raw: Raw, make_run: MakeRun, name: str) -> None:
+    with pytest.raises(UsageError, match="zero byte"):
+        raw("OpenRun", run=make_run(), mode="OPEN_MODE_TRAIN", job={"id": "j", name: "a\0b"})
+
+
 @pytest.mark.parametrize(("first_slot", "rows"), [(0, 0), (0, 9), (8, 1), (7, 2), (2**32 - 1, 1)])
 def test_slots_that_the_step_does_not_have(raw: Raw, make_run: MakeRun, first_slot: int, rows: int) -> None:
     trainer = Trainer(raw, run=make_run()).open()
