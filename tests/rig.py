@@ -145,6 +145,7 @@ class Raw:
             ("grpc.max_receive_message_length", 64 << 20),
             ("grpc.initial_reconnect_backoff_ms", 100),  # gRPC takes no less: a server starts again more slowly
             ("grpc.max_reconnect_backoff_ms", 100),
+            ("grpc.use_local_subchannel_pool", 1),  # a new one dials at once, whatever older ones have met
             ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
         )
         if credentials is None:

@@ -261,8 +261,8 @@ def test_a_bad_shard_goes_into_quarantine(tmp_path: Path, corpus: Path, own_corp
         assert planned == {step: served[step] for step in planned}
         server.stop()
         server.start()  # the bad block does not keep it from opening the corpus again
-        with pytest.raises(DataLossError, match="checksum"):
-            raw("Explain", run="r", step=0)  # the past needs the bytes that are gone
+        with Raw(server.address) as again, pytest.raises(DataLossError, match="checksum"):
+            again("Explain", run="r", step=0)  # the past needs the bytes that are gone
         state = {**json.loads(json.dumps(loader.state_dict())), "next_step": STEPS - 5}
         state["plan_hash"] = batches[-6].next_plan_hash.hex()
         with read(server, "r", job="again", state=state) as loader:

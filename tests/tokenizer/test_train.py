@@ -16,7 +16,7 @@ from headrace.tokenizer.evaluate import evaluate
 from headrace.tokenizer.spec import TrainSpec
 from headrace.tokenizer.tokenizer import Tokenizer
 from headrace.tokenizer.train import SmallVocabularyError, train
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 NAMES = ("b", "a", "c")
@@ -83,6 +83,13 @@ def test_equals_its_twin(
     mix=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
     kappa=st.sampled_from([0.0, 0.5, 1.0]),
 )
+@example(  # `aa` and two spaces are worth the same
+    texts=[["", ""], ["", ""], ["a", "a ", "a ", "a    ", "a     ", "aaa a   a a "]],
+    dev=[["", ""], ["", ""], ["aaa   ", "aaaa a a"]],
+    rule="pnorm",
+    mix=0.5,
+    kappa=0.0,
+)
 def test_mixed_evidence_equals_its_twin(
     texts: list[list[str]], dev: list[list[str]], rule: str, mix: float, kappa: float
 ) -> None:
@@ -112,6 +119,7 @@ def test_mixed_evidence_equals_its_twin(
         mix=Fraction(mix),
         kappa=Fraction(kappa),
         power=3 if rule == "pnorm" else None,
+        rounded=strings(made) if rule == "pnorm" else (),
     )
     assert strings(made) == expected
 

@@ -117,6 +117,9 @@ def encode(piece: bytes, merges: Sequence[Pair]) -> Word:
         word[at : at + 2] = [word[at] + word[at + 1]]
 
 
+_NEARLY = 1 - Fraction(1, 10**12)
+
+
 def learn_mixed(
     train: Sequence[Vocabulary],
     evidence: Sequence[Vocabulary],
@@ -127,8 +130,13 @@ def learn_mixed(
     mix: Fraction,
     kappa: Fraction,
     power: int | None = None,
+    rounded: Sequence[Pair] = (),
 ) -> list[Pair]:
-    """Mixed evidence in exact fractions; with `power`, the fall of the p-norm of all costs (one line a language)."""
+    """Mixed evidence in exact fractions; with `power`, the fall of the p-norm of all costs (one line a language).
+
+    `rounded` are merges chosen by floats: where the next of them is worth as much as the best, but for rounding, it is
+    taken, since floats do not know which of two equal sums is the larger.
+    """
     train, evidence, cost = list(train), list(evidence), list(cost)
     learned: list[Pair] = []
     while len(learned) < merges:
@@ -156,6 +164,9 @@ def learn_mixed(
         language = max(able, key=lambda n: (tokens(cost[n]), -n)) if power is None else 0
         found = best[language]
         assert found is not None
-        learned.append(found[1])
-        train, evidence, cost = ([merge_all(words, found[1]) for words in part] for part in (train, evidence, cost))
+        pair = found[1]
+        if (other := next(iter(rounded[len(learned) :]), None)) and gains[language].get(other, 0) >= found[0] * _NEARLY:
+            pair = other
+        learned.append(pair)
+        train, evidence, cost = ([merge_all(words, pair) for words in part] for part in (train, evidence, cost))
     return learned
