@@ -20,7 +20,9 @@ type Rows<'py> = (
     Bound<'py, PyBytes>,
 );
 
-/// Reads a plain reply and copies its ids, checked; None when it is not plain. See `headrace.native`.
+/// Reads a plain reply and copies its ids to `into`, checked against their digests; None when it is not plain, also
+/// where `into` was written to. Gives segment, whether the ids were shared, real ids, domains, loss weights, edge ends
+/// (one for each row), edges, and as bytes row digests (16 a row), plan hash and next plan hash.
 #[pyfunction]
 #[pyo3(signature = (reply, shared, into, step, first_slot, rows, id_bytes, names))]
 #[allow(clippy::too_many_arguments)]
